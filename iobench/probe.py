@@ -1,0 +1,267 @@
+"""Loads probes: one file, one probe. Holds the axes' grammar and what a probe hands back.
+
+A probe file has a docstring (line 1 is what ``iobench list`` shows), ``AXES``, ``points(topology, axes)``
+and ``measure(point, sampler)``. Optional constants: ``LAUNCHES`` (process launches, 3 unless said),
+``POINT_SECONDS`` (time one point wants in one launch), ``PLOTS`` (how the report draws it).
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import UserError
+from iobench.paths import data_dir
+from iobench.units import parse_size
+
+if TYPE_CHECKING:
+    from iobench.record import Leg
+    from iobench.timing.sampler import Sampler, Timed
+    from iobench.topology.graph import Topology
+
+LAUNCHES = 3
+POINT_SECONDS = 0.3
+_MOST_RANGE_VALUES = 4096
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values one axis takes unless the user narrows it.
+
+    ``choices`` lists what the user may ask for beyond the default ``values``; None for a number or a
+    free text axis (``free=True``), where any value of the right type is taken. ``unit`` "bytes" allows
+    4KiB and 8:512M. ``minimum`` is the least number that makes sense.
+    """
+
+    values: tuple[Any, ...]
+    help: str
+    unit: str = ""
+    choices: tuple[Any, ...] | None = None
+    free: bool = False
+    minimum: int = 0
+
+    @property
+    def number(self) -> bool:
+        return all(isinstance(value, int) for value in self.values) and not self.free
+
+    @property
+    def allowed(self) -> tuple[Any, ...]:
+        return self.choices if self.choices is not None else self.values
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One figure of the report: ``y`` over the axis ``x``, one line per combination of ``series``.
+
+    ``x`` is an axis or "nbytes"; ``y`` is "bandwidth" or "latency"; ``where`` keeps only points with
+    these values; ``caches`` marks the cache sizes; ``log_x`` draws x on a logarithmic scale.
+    """
+
+    title: str
+    x: str
+    y: str
+    series: tuple[str, ...] = ()
+    where: Mapping[str, Any] = field(default_factory=dict)
+    caches: bool = False
+    log_x: bool = True
+
+
+@dataclass
+class Samples:
+    """What ``measure`` returns: raw times, bytes really moved, the proof of the path."""
+
+    timed: Timed
+    nbytes: int
+    moved: int
+    moved_rule: str
+    quantity: str
+    mode: str
+    verified: bool | None
+    path: str
+    proven: bool
+    evidence: dict[str, Any] = field(default_factory=dict)
+    legs: list[Leg] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Probe:
+    """A loaded probe: its file, its constants and its two functions."""
+
+    name: str
+    file: Path
+    source: str
+    title: str
+    axes: dict[str, Axis]
+    launches: int
+    point_seconds: float
+    plots: tuple[Plot, ...]
+    points: Callable[[Topology, Mapping[str, tuple[Any, ...]]], Iterator[dict[str, Any]]]
+    measure: Callable[[dict[str, Any], Sampler], Samples]
+
+
+def files(extra: Iterable[str | Path] = ()) -> dict[str, Path]:
+    """Return name -> file of every probe; a folder in ``extra`` overrides what ships with iobench."""
+    found: dict[str, Path] = {}
+    for folder in (data_dir("probes"), *map(Path, extra)):
+        if not folder.is_dir():
+            raise UserError(f"no folder {folder}: give --probes a folder of probe files")
+        found |= {file.stem: file for file in sorted(folder.glob("*.py")) if not file.stem.startswith("_")}
+    return found
+
+
+def title(file: Path) -> str:
+    """Return line 1 of a probe's docstring without running the file."""
+    doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    return doc.splitlines()[0] if doc else ""
+
+
+def find(name: str, extra: Iterable[str | Path] = ()) -> Path:
+    """Return the probe's file; UserError with the nearest names where there is none."""
+    known = files(extra)
+    if name in known:
+        return known[name]
+    raise UserError(f"no probe '{name}'{_nearest(name, known)}; iobench list shows all")
+
+
+def load(name: str, extra: Iterable[str | Path] = ()) -> Probe:
+    """Load the probe ``name``; UserError where it is missing or not shaped like a probe."""
+    return load_file(find(name, extra))
+
+
+def load_file(file: Path) -> Probe:
+    """Load the probe in ``file``; its name is the file's stem."""
+    module = _import(file)
+    missing = [name for name in ("AXES", "points", "measure") if not hasattr(module, name)]
+    if missing or not module.__doc__:
+        raise UserError(f"{file} is no probe: it lacks {', '.join(missing) or 'a docstring'}; see README, 'Add a probe'")
+    return Probe(
+        name=file.stem,
+        file=file,
+        source=source_hash(file),
+        title=module.__doc__.strip().splitlines()[0],
+        axes=module.AXES,
+        launches=getattr(module, "LAUNCHES", LAUNCHES),
+        point_seconds=getattr(module, "POINT_SECONDS", POINT_SECONDS),
+        plots=tuple(getattr(module, "PLOTS", ())),
+        points=module.points,
+        measure=module.measure,
+    )
+
+
+def source_hash(file: Path) -> str:
+    """Return a short hash of the probe's source: results of different sources are not the same thing."""
+    return "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def narrow(probe: Probe, assignments: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the axes' values after the user's ``name=values`` assignments.
+
+    Grammar: ``a=1,2,4`` a list; ``a=8:512M`` powers of two from 8 to 512 MiB; ``a=8:1G:4`` steps of
+    factor 4. Raises UserError for an unknown axis, a value that the axis does not take or a bad range.
+    """
+    axes = {name: axis.values for name, axis in probe.axes.items()}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name or not text:
+            raise UserError(f"-a {assignment!r} is malformed: write -a axis=value, as in -a nbytes=8:512M or -a op=read,copy")
+        if name not in axes:
+            raise UserError(f"probe {probe.name} has no axis '{name}'{_nearest(name, axes)}; it has {', '.join(axes)}")
+        axes[name] = _values(probe.name, name, probe.axes[name], text)
+    return axes
+
+
+def same_axis(name: str, probes: Iterable[Probe]) -> bool:
+    """Tell whether any of ``probes`` has the axis ``name``."""
+    return any(name in probe.axes for probe in probes)
+
+
+def _import(file: Path) -> ModuleType:
+    name = f"iobench_probe_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UserError(f"{file}:{error.lineno}: {error.msg}") from error
+    return module
+
+
+def _values(probe: str, name: str, axis: Axis, text: str) -> tuple[Any, ...]:
+    if axis.free:
+        return tuple(text.split(","))
+    if axis.number:
+        values = [value for part in text.split(",") for value in _numbers(name, axis, part)]
+        low = [value for value in values if value < axis.minimum]
+        if low:
+            raise UserError(f"-a {name}={text}: {low[0]} is below {axis.minimum}, the least that {probe} can do")
+        if axis.choices is not None:
+            _check_choices(probe, name, axis, values)
+        return tuple(dict.fromkeys(values))
+    words = text.split(",")
+    _check_choices(probe, name, axis, words)
+    return tuple(words)
+
+
+def _check_choices(probe: str, name: str, axis: Axis, values: list[Any]) -> None:
+    allowed = [str(choice) for choice in axis.allowed]
+    for value in values:
+        if str(value) not in allowed:
+            raise UserError(
+                f"axis {name} of {probe} has no value '{value}'{_nearest(str(value), allowed)}; it takes {', '.join(allowed)}"
+            )
+
+
+def _numbers(name: str, axis: Axis, part: str) -> list[int]:
+    bounds = part.split(":")
+    if len(bounds) == 1:
+        return [_number(name, axis, part)]
+    if len(bounds) > 3:
+        raise UserError(f"-a {name}={part} is malformed: a range is low:high or low:high:factor, as in 8:512M:4")
+    low, high = (_number(name, axis, bound) for bound in bounds[:2])
+    factor = _factor(name, bounds[2]) if len(bounds) == 3 else 2.0
+    if low < 1 or high < low:
+        raise UserError(f"-a {name}={part} is malformed: a range goes from a positive number up to a larger one")
+    values: list[int] = []
+    exact = float(low)
+    while round(exact) <= high:
+        values.append(round(exact))
+        exact *= factor
+        if len(values) > _MOST_RANGE_VALUES:
+            raise UserError(f"-a {name}={part} is more than {_MOST_RANGE_VALUES} values: use a larger factor")
+    return list(dict.fromkeys(values))
+
+
+def _factor(name: str, text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1.0 < factor < float("inf"):
+        raise UserError(f"-a {name}: '{text}' is no factor: write a number above 1, as in 8:512M:1.414")
+    return factor
+
+
+def _number(name: str, axis: Axis, text: str) -> int:
+    if axis.unit == "bytes":
+        return parse_size(text)
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UserError(f"-a {name}={text} is malformed: '{text}' is no whole number") from error
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""

@@ -1,0 +1,446 @@
+"""The file format: JSON Lines, one header, then one line per point and launch, flushed at once.
+
+Nothing derived is stored. Rates, medians and verdicts are computed when the file is read. Lines of
+one point from several process launches are merged on reading into one Record.
+
+Schema history
+1  first version
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+
+    from iobench.stats import Interval, Tails
+
+SCHEMA = 1
+FILE_NAME = "records.jsonl"
+STATUSES = ("ok", "suspect", "skipped", "failed")
+QUANTITIES = ("bandwidth", "latency")
+
+
+@dataclass
+class Leg:
+    """One stretch of the way the bytes took, between two nodes of the topology graph.
+
+    ``count`` is how many such ways ran in parallel (threads, links); ``moved`` the bytes per operation
+    that crossed it in one direction, all of ``Line.moved`` where None.
+    """
+
+    src: str
+    dst: str
+    count: int = 1
+    moved: int | None = None
+
+
+@dataclass
+class Line:
+    """One point in one launch, as it stands in the file.
+
+    ``seconds`` is raw: [rank][iteration], each the duration of ``ops`` operations. ``nbytes`` is the
+    size asked for, ``moved`` the bytes really moved by one operation by the rule ``moved_rule``.
+    """
+
+    probe: str
+    source: str
+    point: dict[str, Any]
+    launch: int = 0
+    status: str = "ok"
+    reason: str = ""
+    quantity: str = "bandwidth"
+    mode: str = ""
+    nbytes: int = 0
+    moved: int = 0
+    moved_rule: str = ""
+    ops: int = 1
+    seconds: list[list[float]] = field(default_factory=list)
+    warmup: list[list[float]] = field(default_factory=list)
+    stop: str = ""
+    verified: bool | None = None
+    path: str = ""
+    proven: bool = False
+    evidence: dict[str, Any] = field(default_factory=dict)
+    legs: list[Leg] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+    started: str = ""
+    elapsed: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The point's identity, the same in every launch and every run."""
+        return point_key(self.probe, self.point)
+
+    def to_json(self) -> str:
+        """Return the line as JSON without NaN or infinity, and without the newline."""
+        return dumps({"type": "point", **asdict(self)})
+
+
+@dataclass
+class Header:
+    """The first line of a file: what was asked, of which machine, with which version."""
+
+    run_id: str
+    created: str
+    version: str
+    machine: dict[str, Any]
+    topology: dict[str, Any]
+    request: dict[str, Any]
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def machine_name(self) -> str:
+        return str(self.machine.get("name", "unknown-machine"))
+
+    def to_json(self) -> str:
+        return dumps({"type": "run", **asdict(self)})
+
+
+@dataclass
+class Record:
+    """One point with all its launches merged."""
+
+    probe: str
+    point: dict[str, Any]
+    lines: list[Line]
+
+    @property
+    def key(self) -> str:
+        return point_key(self.probe, self.point)
+
+    @cached_property
+    def used(self) -> list[Line]:
+        """The launches that count: undisturbed ones where there are any, else the suspect ones."""
+        for status in ("ok", "suspect"):
+            chosen = [line for line in self.lines if line.status == status and line.seconds]
+            if chosen:
+                return chosen
+        return []
+
+    @property
+    def first(self) -> Line:
+        """The line whose constant facts (nbytes, moved, mode, legs) stand for the record."""
+        return (self.used or self.lines)[0]
+
+    @property
+    def status(self) -> str:
+        """Failed if any launch had wrong data or none gave samples; else the launches that count."""
+        if any(line.verified is False for line in self.lines):
+            return "failed"
+        if self.used:
+            return self.used[0].status
+        return "failed" if any(line.status == "failed" for line in self.lines) else self.lines[0].status
+
+    @property
+    def reason(self) -> str:
+        wanted = self.status
+        reasons = [line.reason for line in self.lines if line.status == wanted and line.reason]
+        return "; ".join(dict.fromkeys(reasons))
+
+    @property
+    def wrong_data(self) -> bool:
+        return any(line.verified is False for line in self.lines)
+
+    @property
+    def mode(self) -> str:
+        return self.first.mode
+
+    @property
+    def quantity(self) -> str:
+        return self.first.quantity
+
+    @property
+    def nbytes(self) -> int:
+        return self.first.nbytes
+
+    @property
+    def moved(self) -> int:
+        return self.first.moved
+
+    @cached_property
+    def groups(self) -> list[np.ndarray]:
+        """Seconds per operation, one array per launch: the maximum over ranks per iteration."""
+        import numpy as np
+
+        return [np.max(np.asarray(line.seconds, dtype=float), axis=0) / line.ops for line in self.used]
+
+    @cached_property
+    def time(self) -> Interval:
+        """Median seconds per operation with its interval; ValueError when nothing was measured."""
+        from iobench.stats import median_interval
+
+        return median_interval(self.groups)
+
+    @cached_property
+    def tails(self) -> Tails:
+        from iobench.stats import tails
+
+        return tails(self.groups)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes really moved over the median time."""
+        return self.moved / self.time.median
+
+    @property
+    def bytes_per_s_interval(self) -> tuple[float, float]:
+        """The rate's interval, low then high (from the time's interval, turned round)."""
+        return self.moved / self.time.high, self.moved / self.time.low
+
+
+@dataclass
+class Run:
+    """One file: header, merged records in the order first seen, and warnings about the file."""
+
+    path: Path
+    header: Header
+    records: list[Record]
+    warnings: list[str] = field(default_factory=list)
+    resumed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def machine(self) -> str:
+        return self.header.machine_name
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def of(self, probe: str) -> list[Record]:
+        """Return the records of one probe."""
+        return [record for record in self.records if record.probe == probe]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return one row per record (needs pandas): the point's axes, medians in seconds, bytes/s."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise UserError("to_frame() needs pandas: pip install pandas") from error
+        return pandas.DataFrame([_frame_row(record) for record in self.records])
+
+
+def point_key(probe: str, point: dict[str, Any]) -> str:
+    """Return a point's identity: the probe and its axes in alphabetical order."""
+    return f"{probe} {json.dumps(point, sort_keys=True, separators=(',', ':'))}"
+
+
+def dumps(value: Any) -> str:
+    """Return compact JSON; NaN and infinity become null, NumPy scalars plain numbers."""
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def read(path: str | Path) -> Run:
+    """Read a records file, or the folder that holds one.
+
+    A torn last line (a killed writer) is dropped with a warning. Anything else that is not a record
+    of this schema raises UserError with the line's number.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / FILE_NAME
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}; give a run's folder or its {FILE_NAME}") from error
+    header, lines, resumed, warnings = _parse(file, data)
+    return Run(file, header, merge(lines), warnings, resumed)
+
+
+def merge(lines: Iterable[Line]) -> list[Record]:
+    """Merge the launches of each point; a repeated launch (after a resume) replaces the earlier one."""
+    by_key: dict[str, dict[int, Line]] = {}
+    for line in lines:
+        by_key.setdefault(line.key, {})[line.launch] = line
+    records = []
+    for launches in by_key.values():
+        ordered = [launches[number] for number in sorted(launches)]
+        records.append(Record(ordered[0].probe, ordered[0].point, ordered))
+    return records
+
+
+class Writer:
+    """Appends lines to a records file, each in one write that is flushed to the disk.
+
+    A write that fails half way (disk full) is cut back, so the file always ends on a whole line.
+    """
+
+    def __init__(self, path: Path, fd: int, size: int) -> None:
+        self.path, self._fd, self._size = path, fd, size
+
+    @classmethod
+    def create(cls, folder: Path, header: Header) -> Writer:
+        """Make ``folder`` and a new file in it; UserError if it holds one already or can't be written."""
+        path = folder / FILE_NAME
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError as error:
+            raise UserError(f"{path} exists: continue it with --resume {folder}, or choose another --out") from error
+        except OSError as error:
+            raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
+        writer = cls(path, fd, 0)
+        writer.append(header.to_json())
+        return writer
+
+    @classmethod
+    def reopen(cls, folder: Path) -> Writer:
+        """Open an existing file to go on; a torn last line is cut off first."""
+        path = folder / FILE_NAME
+        try:
+            fd = os.open(path, os.O_RDWR)
+        except OSError as error:
+            raise UserError(f"cannot write to {path}: {error.strerror}; nothing was changed") from error
+        size = os.fstat(fd).st_size
+        whole = path.read_bytes().rfind(b"\n") + 1
+        if whole < size:
+            os.ftruncate(fd, whole)
+        os.lseek(fd, whole, os.SEEK_SET)
+        return cls(path, fd, whole)
+
+    def append(self, text: str) -> None:
+        """Write one line and flush it; UserError (nothing lost) when the disk is full."""
+        data = text.encode() + b"\n"
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(self._fd, data[done:])
+            os.fsync(self._fd)
+        except OSError as error:
+            os.ftruncate(self._fd, self._size)
+            os.lseek(self._fd, self._size, os.SEEK_SET)
+            raise UserError(
+                f"cannot write {self.path}: {error.strerror}; every finished point is safe in it: "
+                f"make room, then iobench run --resume {self.path.parent}"
+            ) from error
+        self._size += len(data)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _parse(file: Path, data: bytes) -> tuple[Header, list[Line], list[dict[str, Any]], list[str]]:
+    raw = data.split(b"\n")
+    torn = raw.pop()
+    warnings = [f"{file}: the last line is incomplete (the run was killed while writing) and was left out"] if torn else []
+    if not raw:
+        raise UserError(f"{file} holds no complete line: it is no run of iobench, or one that died at once; run again")
+    header = _header(file, _object(file, 1, raw[0]))
+    lines, resumed = [], []
+    for number, text in enumerate(raw[1:], start=2):
+        value = _object(file, number, text)
+        if value.get("type") == "point":
+            lines.append(_line(file, number, value))
+        elif value.get("type") == "resume":
+            resumed.append(value)
+        else:
+            raise UserError(f"{file}:{number}: unknown line type {value.get('type')!r}; the file is damaged or foreign")
+    return header, lines, resumed, warnings
+
+
+def _object(file: Path, number: int, text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}:{number}: not JSON; the file is damaged or no run of iobench") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{file}:{number}: not an object; the file is damaged or no run of iobench")
+    return value
+
+
+def _header(file: Path, value: dict[str, Any]) -> Header:
+    if value.get("type") != "run" or "schema" not in value:
+        raise UserError(f"{file}: no iobench header in the first line; peers' logs are read by iobench import")
+    if value["schema"] != SCHEMA:
+        raise UserError(f"{file}: schema {value['schema']!r}, this iobench reads {SCHEMA}; use the version that wrote it")
+    return _build(Header, value, f"{file}:1")
+
+
+def _line(file: Path, number: int, value: dict[str, Any]) -> Line:
+    where = f"{file}:{number}"
+    legs = value.get("legs", [])
+    if not isinstance(legs, list):
+        raise UserError(f"{where}: legs is not a list; the file is damaged")
+    line = _build(Line, {**value, "legs": []}, where)
+    line.legs = [_build(Leg, leg, where) for leg in legs]
+    _check_line(line, where)
+    return line
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "bool | None": (bool, type(None)),
+    "int | None": (int, type(None)),
+}  # fmt: skip
+
+
+def _build(cls: type, value: Any, where: str) -> Any:
+    fields = cls.__dataclass_fields__
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: not an object; the file is damaged")
+    known = {name: item for name, item in value.items() if name in fields}
+    for name, item in known.items():
+        kind = str(fields[name].type)
+        allowed = _TYPES.get(kind) or ((dict,) if kind.startswith("dict") else (list,))
+        if not isinstance(item, allowed) or (isinstance(item, bool) and bool not in allowed):
+            raise UserError(f"{where}: {name} is {type(item).__name__}, not {kind}; the file is damaged")
+    try:
+        return cls(**known)
+    except TypeError as error:
+        raise UserError(f"{where}: {error}; the file is damaged".replace("__init__() ", "")) from error
+
+
+def _check_line(line: Line, where: str) -> None:
+    if line.status not in STATUSES:
+        raise UserError(f"{where}: unknown status {line.status!r}; the file is damaged or newer than this iobench")
+    if line.quantity not in QUANTITIES:
+        raise UserError(f"{where}: unknown quantity {line.quantity!r}; the file is damaged or newer than this iobench")
+    if line.ops < 1 or line.nbytes < 0 or line.moved < 0:
+        raise UserError(f"{where}: ops, nbytes or moved out of range; the file is damaged")
+    widths = {len(row) if isinstance(row, list) else -1 for row in line.seconds}
+    if len(widths) > 1 or -1 in widths:
+        raise UserError(f"{where}: seconds is not [rank][iteration]; the file is damaged")
+    for row in line.seconds:
+        if not all(type(item) in (int, float) and math.isfinite(item) and item > 0 for item in row):
+            raise UserError(f"{where}: seconds holds something that is no positive number; the file is damaged")
+    if line.status in ("ok", "suspect") and widths in (set(), {0}):
+        raise UserError(f"{where}: status {line.status} without samples; the file is damaged")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value
+
+
+def _frame_row(record: Record) -> dict[str, Any]:
+    row: dict[str, Any] = {"probe": record.probe, **record.point, "status": record.status, "mode": record.mode}
+    row.update(nbytes=record.nbytes, moved=record.moved, quantity=record.quantity)
+    if record.used:
+        time = record.time
+        row.update(seconds=time.median, seconds_low=time.low, seconds_high=time.high, n=time.n)
+        row.update(bytes_per_s=record.bytes_per_s, launches=time.groups)
+    return row

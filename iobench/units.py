@@ -1,0 +1,90 @@
+"""Units at the edge: the only place that knows GB/s, us, KiB, 1e9 and 1024.
+
+Inside iobench a size is ``nbytes`` (int), a time ``seconds`` (float) and a rate ``bytes_per_s``.
+Binary suffixes (K, KiB, M, MiB, ...) are powers of 1024, as nccl-tests, fio and the memory tools
+read them; decimal ones (KB, MB, GB, TB) are powers of 1000. GB/s is always 1e9 bytes per second.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from iobench.errors import UserError
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+TIB = 1024**4
+KB = 10**3
+MB = 10**6
+GB = 10**9
+NS = 1e-9
+US = 1e-6
+MS = 1e-3
+
+_SIZE_SUFFIX = {
+    "": 1, "b": 1,
+    "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB,
+    "kb": KB, "mb": MB, "gb": GB, "tb": 10**12,
+}  # fmt: skip
+_NUMBER_WITH_SUFFIX = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_SECONDS_SUFFIX = {"ns": NS, "us": US, "ms": MS, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that ``text`` ("8", "4KiB", "512M", "1.5G", "1GB") means.
+
+    Raises UserError for anything else, for a fraction of a byte and for negative sizes.
+    """
+    match = _NUMBER_WITH_SUFFIX.fullmatch(text)
+    factor = _SIZE_SUFFIX.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise UserError(f"'{text}' is not a size: write bytes or a suffix, as in 8, 4KiB, 512M, 1G")
+    number = match[1]
+    nbytes = int(number) * factor if "." not in number else float(number) * factor
+    if nbytes != int(nbytes):
+        raise UserError(f"'{text}' is not a whole number of bytes: write it in a smaller unit")
+    return int(nbytes)
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds that ``text`` ("90", "500ms", "2m") means; raise UserError otherwise."""
+    match = _NUMBER_WITH_SUFFIX.fullmatch(text)
+    factor = _SECONDS_SUFFIX.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise UserError(f"'{text}' is not a time: write seconds or a suffix, as in 90, 500ms, 2m")
+    return float(match[1]) * factor
+
+
+def format_size(nbytes: int) -> str:
+    """Return ``nbytes`` in the largest binary unit that keeps it exact or to 3 digits ("64 KiB")."""
+    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(nbytes) >= unit:
+            value = nbytes / unit
+            return f"{value:.0f} {name}" if nbytes % unit == 0 else f"{value:.3g} {name}"
+    return f"{nbytes} B"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Return a rate in GB/s (1e9 bytes per second), three significant digits at least."""
+    return f"{_digits(bytes_per_s / GB)} GB/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time in the unit that suits it: ns, us, ms or s."""
+    if not math.isfinite(seconds):
+        return "-"
+    for unit, name in ((1.0, "s"), (MS, "ms"), (US, "us")):
+        if abs(seconds) >= unit:
+            return f"{_digits(seconds / unit)} {name}"
+    return f"{_digits(seconds / NS)} ns"
+
+
+def _digits(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 6)}f}"
