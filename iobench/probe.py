@@ -142,7 +142,9 @@ def load_file(file: Path) -> Probe:
     module = _import(file)
     missing = [name for name in ("AXES", "points", "measure") if not hasattr(module, name)]
     if missing or not module.__doc__:
-        raise UserError(f"{file} is no probe: it lacks {', '.join(missing) or 'a docstring'}; see README, 'Add a probe'")
+        raise UserError(
+            f"{file} is no probe: it lacks {', '.join(missing) or 'a docstring'}; see README, 'Add a probe'"
+        )
     return Probe(
         name=file.stem,
         file=file,
@@ -172,7 +174,9 @@ def narrow(probe: Probe, assignments: Iterable[str]) -> dict[str, tuple[Any, ...
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name or not text:
-            raise UserError(f"-a {assignment!r} is malformed: write -a axis=value, as in -a nbytes=8:512M or -a op=read,copy")
+            raise UserError(
+                f"-a {assignment!r} is malformed: write -a axis=value, as in -a nbytes=8:512M or -a op=read,copy"
+            )
         if name not in axes:
             raise UserError(f"probe {probe.name} has no axis '{name}'{_nearest(name, axes)}; it has {', '.join(axes)}")
         axes[name] = _values(probe.name, name, probe.axes[name], text)
@@ -218,9 +222,8 @@ def _check_choices(probe: str, name: str, axis: Axis, values: list[Any]) -> None
     allowed = [str(choice) for choice in axis.allowed]
     for value in values:
         if str(value) not in allowed:
-            raise UserError(
-                f"axis {name} of {probe} has no value '{value}'{_nearest(str(value), allowed)}; it takes {', '.join(allowed)}"
-            )
+            near = _nearest(str(value), allowed)
+            raise UserError(f"axis {name} of {probe} has no value '{value}'{near}; it takes {', '.join(allowed)}")
 
 
 def _numbers(name: str, axis: Axis, part: str) -> list[int]:

@@ -338,7 +338,9 @@ class Writer:
 def _parse(file: Path, data: bytes) -> tuple[Header, list[Line], list[dict[str, Any]], list[str]]:
     raw = data.split(b"\n")
     torn = raw.pop()
-    warnings = [f"{file}: the last line is incomplete (the run was killed while writing) and was left out"] if torn else []
+    warnings = (
+        [f"{file}: the last line is incomplete (the run was killed while writing) and was left out"] if torn else []
+    )
     if not raw:
         raise UserError(f"{file} holds no complete line: it is no run of iobench, or one that died at once; run again")
     header = _header(file, _object(file, 1, raw[0]))
@@ -368,7 +370,9 @@ def _header(file: Path, value: dict[str, Any]) -> Header:
     if value.get("type") != "run" or "schema" not in value:
         raise UserError(f"{file}: no iobench header in the first line; peers' logs are read by iobench import")
     if value["schema"] != SCHEMA:
-        raise UserError(f"{file}: schema {value['schema']!r}, this iobench reads {SCHEMA}; use the version that wrote it")
+        raise UserError(
+            f"{file}: schema {value['schema']!r}, this iobench reads {SCHEMA}; use the version that wrote it"
+        )
     return _build(Header, value, f"{file}:1")
 
 
