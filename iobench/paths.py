@@ -11,3 +11,8 @@ def data_dir(name: str) -> Path:
     """Return the folder ``name`` ("probes" or "topologies") of this installation."""
     packaged = _PACKAGE / "_data" / name
     return packaged if packaged.is_dir() else _PACKAGE.parent / name
+
+
+def source_root() -> Path:
+    """Return the folder from which ``import iobench`` finds this very package."""
+    return _PACKAGE.parent

@@ -2,7 +2,8 @@
 
 A probe file has a docstring (line 1 is what ``iobench list`` shows), ``AXES``, ``points(topology, axes)``
 and ``measure(point, sampler)``. Optional constants: ``LAUNCHES`` (process launches, 3 unless said),
-``POINT_SECONDS`` (time one point wants in one launch), ``PLOTS`` (how the report draws it).
+``POINT_SECONDS`` (time one point wants in one launch), ``PLOTS`` (how the report draws it), ``MODELS`` (what is fitted:
+a kind of iobench.fit and the points it is for).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import difflib
 import hashlib
 import importlib.util
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +106,7 @@ class Probe:
     launches: int
     point_seconds: float
     plots: tuple[Plot, ...]
+    models: tuple[Mapping[str, Any], ...]
     points: Callable[[Topology, Mapping[str, tuple[Any, ...]]], Iterator[dict[str, Any]]]
     measure: Callable[[dict[str, Any], Sampler], Samples]
 
@@ -118,6 +121,12 @@ def files(extra: Iterable[str | Path] = ()) -> dict[str, Path]:
     return found
 
 
+def planned() -> dict[str, str]:
+    """Return the probes that have a make target but are not written yet: name -> what they will measure."""
+    data: dict[str, str] = tomllib.loads((data_dir("probes") / "planned.toml").read_text(encoding="utf-8"))
+    return data
+
+
 def title(file: Path) -> str:
     """Return line 1 of a probe's docstring without running the file."""
     doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
@@ -129,7 +138,10 @@ def find(name: str, extra: Iterable[str | Path] = ()) -> Path:
     known = files(extra)
     if name in known:
         return known[name]
-    raise UserError(f"no probe '{name}'{_nearest(name, known)}; iobench list shows all")
+    coming = planned()
+    if name in coming:
+        raise UserError(f"probe {name} ({coming[name]}) is not in this version yet; iobench list shows what is")
+    raise UserError(f"no probe '{name}'{nearest(name, known)}; iobench list shows all")
 
 
 def load(name: str, extra: Iterable[str | Path] = ()) -> Probe:
@@ -154,6 +166,7 @@ def load_file(file: Path) -> Probe:
         launches=getattr(module, "LAUNCHES", LAUNCHES),
         point_seconds=getattr(module, "POINT_SECONDS", POINT_SECONDS),
         plots=tuple(getattr(module, "PLOTS", ())),
+        models=tuple(getattr(module, "MODELS", ())),
         points=module.points,
         measure=module.measure,
     )
@@ -178,14 +191,9 @@ def narrow(probe: Probe, assignments: Iterable[str]) -> dict[str, tuple[Any, ...
                 f"-a {assignment!r} is malformed: write -a axis=value, as in -a nbytes=8:512M or -a op=read,copy"
             )
         if name not in axes:
-            raise UserError(f"probe {probe.name} has no axis '{name}'{_nearest(name, axes)}; it has {', '.join(axes)}")
+            raise UserError(f"probe {probe.name} has no axis '{name}'{nearest(name, axes)}; it has {', '.join(axes)}")
         axes[name] = _values(probe.name, name, probe.axes[name], text)
     return axes
-
-
-def same_axis(name: str, probes: Iterable[Probe]) -> bool:
-    """Tell whether any of ``probes`` has the axis ``name``."""
-    return any(name in probe.axes for probe in probes)
 
 
 def _import(file: Path) -> ModuleType:
@@ -222,7 +230,7 @@ def _check_choices(probe: str, name: str, axis: Axis, values: list[Any]) -> None
     allowed = [str(choice) for choice in axis.allowed]
     for value in values:
         if str(value) not in allowed:
-            near = _nearest(str(value), allowed)
+            near = nearest(str(value), allowed)
             raise UserError(f"axis {name} of {probe} has no value '{value}'{near}; it takes {', '.join(allowed)}")
 
 
@@ -265,6 +273,7 @@ def _number(name: str, axis: Axis, text: str) -> int:
         raise UserError(f"-a {name}={text} is malformed: '{text}' is no whole number") from error
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)" with the known words most like ``word``, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
     return f" (did you mean {' or '.join(near)}?)" if near else ""

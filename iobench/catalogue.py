@@ -1,0 +1,90 @@
+"""The probes and points as text: iobench list, iobench run --dry-run, the README's table."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from iobench import probe as probes
+from iobench.errors import UserError
+from iobench.topology.graph import Topology
+from iobench.units import format_rate, format_size
+
+
+def table(dirs: Iterable[str] = ()) -> str:
+    """Return one line per probe, then the ones that are still to come."""
+    files = probes.files(dirs)
+    width = max(map(len, files))
+    lines = [f"{name:{width}}  {probes.title(file)}" for name, file in files.items()]
+    coming = [f"{name:{width}}  {text}" for name, text in probes.planned().items() if name not in files]
+    if coming:
+        lines += ["", "Not in this version yet:", *coming]
+    return "\n".join(lines)
+
+
+def markdown_table() -> str:
+    """Return the README's table of probes."""
+    rows = ["| probe | measures | axes |", "|---|---|---|"]
+    for name, file in probes.files().items():
+        axes = ", ".join(f"`{axis}`" for axis in probes.load_file(file).axes)
+        rows.append(f"| `{name}` | {probes.title(file)} | {axes} |")
+    rows += [f"| `{name}` | *not in this version yet:* {text} | |" for name, text in probes.planned().items()]
+    return "\n".join(rows)
+
+
+def details(name: str, dirs: Iterable[str] = ()) -> str:
+    """Return a probe's docstring and its axes with their values."""
+    probe = probes.load(name, dirs)
+    doc = ast.get_docstring(ast.parse(probe.file.read_text(encoding="utf-8"))) or ""
+    lines = [f"{name}: {doc}", "", f"launches: {probe.launches}; axes (narrow with -a AXIS=VALUES):"]
+    for axis_name, axis in probe.axes.items():
+        lines.append(f"  {axis_name}: {axis.help}")
+        lines.append(f"      {_axis_values(axis)}")
+    return "\n".join(lines)
+
+
+def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str, Any]) -> str:
+    """Return the points that a run would measure here, without measuring."""
+    from iobench import plan, topology
+    from iobench.progress import format_point
+
+    made = plan.make(plan.Request(list(names), list(assignments), **options), topology.discover())
+    lines = []
+    for probe in made.probes:
+        if probe.name in made.unavailable:
+            lines.append(f"{probe.name}: skipped: {made.unavailable[probe.name]}")
+        lines += [f"{probe.name} {format_point(point)}" for point in made.points[probe.name]]
+    total = sum(len(points) for points in made.points.values())
+    return "\n".join([*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate():.0f} s"])
+
+
+def path_text(graph: Topology, src: str | None, dst: str | None) -> str:
+    """Return the way between two nodes hop by hop, and its bottleneck."""
+    for end in (src, dst):
+        if end is None or end not in graph.nodes:
+            near = probes.nearest(end or "", graph.nodes)
+            raise UserError(f"no node '{end}'{near}: give --from and --to nodes that iobench topology shows")
+    path = graph.path(src or "", dst or "")
+    if path is None:
+        return f"{src} and {dst} are not joined in this graph"
+    lines = [f"{link.a} - {link.b}: {link.kind}, {_limit(link.bytes_per_s, link.source)}" for link in path.links]
+    note = "" if path.complete else " (an upper bound: some hops have no known limit)"
+    narrow = path.bottleneck
+    lines.append(f"bottleneck: {_limit(narrow.bytes_per_s, narrow.source) if narrow else 'unknown'}{note}")
+    return "\n".join(lines)
+
+
+def _limit(bytes_per_s: float | None, source: str) -> str:
+    return f"{format_rate(bytes_per_s)} ({source})" if bytes_per_s is not None else "limit unknown"
+
+
+def _axis_values(axis: probes.Axis) -> str:
+    if axis.free:
+        return "free text" + (f", default {', '.join(map(str, axis.values))}" if any(axis.values) else "")
+    show = format_size if axis.unit == "bytes" else str
+    shown = [show(value) for value in axis.values]
+    if len(shown) > 12:
+        shown = [*shown[:3], "...", *shown[-2:]]
+    more = [str(choice) for choice in axis.allowed if choice not in axis.values]
+    return ", ".join(shown) + (f"; also {', '.join(more)}" if more else "")

@@ -1,0 +1,263 @@
+"""The command line: parse, call, print, exit. The only place that prints or exits."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from iobench import __version__
+from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from iobench.record import Run
+
+app = typer.Typer(
+    help="Interconnect and memory-subsystem microbenchmarks for AI-inference machines: no number without proof.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Names = Annotated[list[str] | None, typer.Argument(help="Probes to run, all of them if none is named.", show_default=False)]
+Axes = Annotated[
+    list[str] | None,
+    typer.Option("--axis", "-a", metavar="AXIS=VALUES", help="Narrow an axis: -a nbytes=8:512M, -a threads=1,2."),
+]
+ProbeDirs = Annotated[list[str] | None, typer.Option("--probes", metavar="DIR", help="A folder with probes of your own.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or its records.jsonl.")]
+
+
+def main() -> None:
+    """Run the command line; one line and exit 2 for what the user can mend."""
+    try:
+        app(prog_name="iobench")
+    except UserError as error:
+        sys.stderr.write(f"iobench: {error}\n")
+        sys.exit(EXIT_USER)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"iobench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Nothing to do before a verb."""
+
+
+@app.command("list")
+def list_(
+    probe: Annotated[str | None, typer.Argument(help="Show this probe's axes and its whole description.")] = None,
+    probe_dirs: ProbeDirs = None,
+) -> None:
+    """List the probes, or one probe's axes."""
+    from iobench import catalogue
+
+    dirs = probe_dirs or []
+    typer.echo(catalogue.details(probe, dirs) if probe else catalogue.table(dirs))
+
+
+@app.command()
+def topology(
+    root: Annotated[Path, typer.Option(help="Read sysfs and procfs below this folder.")] = Path("/"),
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the graph as JSON too.")] = None,
+    src: Annotated[str | None, typer.Option("--from", metavar="NODE", help="Show the path from this node ...")] = None,
+    dst: Annotated[str | None, typer.Option("--to", metavar="NODE", help="... to this one.")] = None,
+) -> None:
+    """Show this machine as a graph: nodes, links, limits and where each limit comes from."""
+    from iobench import topology as topologies
+    from iobench.catalogue import path_text
+
+    if not root.is_dir():
+        raise UserError(f"no folder {root}: give --root the top of a sysfs/procfs tree")
+    graph = topologies.discover(str(root))
+    typer.echo(path_text(graph, src, dst) if src or dst else topologies.describe(graph))
+    if save:
+        topologies.save(graph, save)
+
+
+@app.command()
+def run(
+    probes: Names = None,
+    axes: Axes = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the records (reports/<machine>/<utc>).")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted run.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One launch, shorter, wider intervals.")] = False,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Measure for at most so long: 90, 2m.")] = None,
+    launches: Annotated[int | None, typer.Option(min=1, help="Process launches per probe.")] = None,
+    target: Annotated[
+        float | None, typer.Option(min=1e-4, max=1.0, help="Stop a point at this half interval (0.01 = 1 %).")
+    ] = None,
+    deadline: Annotated[float | None, typer.Option(min=1.0, help="Seconds after which a silent point is ended.")] = None,
+    path: Annotated[Path | None, typer.Option(help="A file or checkpoint of yours (probes with the axis path).")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for the probes' files: the disk to measure.")] = None,
+    probe_dirs: ProbeDirs = None,
+    report: Annotated[bool, typer.Option(help="Write the report when measuring is done.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and stop.")] = False,
+) -> None:
+    """Measure: run probes, append every point to a records file, write the report."""
+    from iobench.units import parse_seconds
+
+    options: dict[str, Any] = {"quick": quick, "launches": launches, "target": target}
+    options["budget"] = parse_seconds(budget) if budget is not None else None
+    options["probe_dirs"] = [str(Path(folder).absolute()) for folder in probe_dirs or []]
+    options["scratch"] = str(scratch) if scratch else ""
+    if deadline is not None:
+        options["deadline"] = deadline
+    assignments = [*(axes or []), *([f"path={path.absolute()}"] if path else [])]
+    if dry_run:
+        from iobench import catalogue
+
+        typer.echo(catalogue.dry_run(probes or [], assignments, options))
+        return
+    if resume and (probes or axes or out):
+        raise UserError("--resume goes on with what DIR holds: leave out probes, -a and --out")
+    finished = _measure(probes or [], assignments, out, resume, options)
+    _finish(finished, report)
+    raise typer.Exit(_exit_status(finished))
+
+
+@app.command()
+def report(path: RunPath) -> None:
+    """Write report.md and report.html beside a run's records."""
+    _finish(_load(path), True)
+
+
+@app.command()
+def fit(path: RunPath) -> None:
+    """Fit the latency models of a run and write models.json beside it."""
+    _show_models(_load(path))
+
+
+@app.command()
+def check(path: RunPath) -> None:
+    """Judge every number of a run: physical limit, path proof, data, load; exit 1 if one is impossible."""
+    from iobench.check import judge
+
+    finished = _load(path)
+    console = _console()
+    verdicts = judge(finished)
+    for record in finished:
+        verdict = verdicts[record.key]
+        console.print(f"{verdict.status:10} {record.key}: {verdict.sentence}", markup=False, highlight=False)
+    if any(record.wrong_data for record in finished):
+        raise typer.Exit(EXIT_WRONG_DATA)
+    raise typer.Exit(EXIT_FAILED if any(v.status == "impossible" for v in verdicts.values()) else EXIT_OK)
+
+
+@app.command()
+def compare(a: RunPath, b: RunPath) -> None:
+    """Compare two runs point by point: same, faster, slower or unclear."""
+    from iobench import report as reports
+    from iobench.compare import compare as compare_runs
+
+    typer.echo(reports.compare_text(compare_runs(_load(a), _load(b))))
+
+
+@app.command()
+def crosscheck(
+    name: Annotated[str, typer.Argument(help="What to check: dram or storage.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds.")] = False,
+) -> None:
+    """Measure the same thing with a peer tool, interleaved, and print the ratios; exit 1 if a bar is missed."""
+    from iobench import crosscheck as crosschecks
+
+    check_it = crosschecks.find(name)
+    raise typer.Exit(EXIT_OK if check_it(typer.echo, quick) else EXIT_FAILED)
+
+
+def _measure(
+    probes: list[str], assignments: list[str], out: Path | None, resume: Path | None, options: dict[str, Any]
+) -> Run:
+    """Run with a progress display; an interrupt says where the finished points are and how to go on."""
+    from iobench.progress import TerminalObserver
+    from iobench.run import run as run_probes
+
+    observer = TerminalObserver(_console())
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return run_probes(probes, assignments, out, resume, observer, **options)
+    except KeyboardInterrupt as interrupt:
+        observer.stop()
+        if observer.folder:
+            sys.stderr.write(
+                f"iobench: interrupted; {observer.written} measurements are safe in {observer.folder}: "
+                f"go on with iobench run --resume {observer.folder}\n"
+            )
+        status = signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT
+        raise typer.Exit(128 + status) from None
+    finally:
+        observer.stop()
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, with an exit status of its own."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def _load(path: Path) -> Run:
+    from iobench.record import read
+
+    finished = read(path)
+    for warning in finished.warnings:
+        sys.stderr.write(f"iobench: {warning}\n")
+    return finished
+
+
+def _finish(finished: Run, write: bool) -> None:
+    """Print the summary; write the report and the models if asked."""
+    from iobench import report as reports
+
+    console = _console()
+    reports.show(console, finished)
+    if not write:
+        return
+    _save_models(finished)
+    markdown, page = reports.write(finished, finished.path.parent)
+    console.print(f"\nreport: {markdown}\n        {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _save_models(finished: Run) -> Path:
+    from iobench.fit import fit_run, save
+
+    return save(fit_run(finished), finished.path.parent / "models.json")
+
+
+def _show_models(finished: Run) -> None:
+    from iobench import report as reports
+
+    console = _console()
+    reports.show_models(console, finished)
+    console.print(f"models: {_save_models(finished)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _exit_status(finished: Run) -> int:
+    if any(record.wrong_data for record in finished):
+        return EXIT_WRONG_DATA
+    return EXIT_FAILED if any(record.status == "failed" for record in finished) else EXIT_OK
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What the terminal shows while a run goes on: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from iobench.plan import Job, Plan
+from iobench.record import Line
+from iobench.run import Observer
+from iobench.units import format_size
+
+
+class TerminalObserver(Observer):
+    """Says what runs, how long it will take, what was skipped or failed and why."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._plan: Plan | None = None
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._started = time.monotonic()
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self.written = 0
+        self.folder: Path | None = None
+
+    def planned(self, plan: Plan, folder: Path, jobs: Sequence[Job]) -> None:
+        self._plan, self.folder = plan, folder
+        points = sum(len(plan.points[probe.name]) for probe in plan.probes)
+        lines = sum(len(job.points) for job in jobs)
+        seconds = plan.estimate({(key, launch) for key, launch in ()})
+        rest = "" if lines == plan.lines else f", {plan.lines - lines} of {plan.lines} measurements done before"
+        self._say(f"[bold]{points} points[/bold] of {len(plan.probes)} probes, up to {seconds:.0f} s of measuring{rest}")
+        self._say(f"records: {escape(str(folder / 'records.jsonl'))}")
+        if self._console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._progress.start()
+            self._task = self._progress.add_task("starting", total=lines)
+
+    def job(self, job: Job) -> None:
+        assert self._plan is not None
+        text = f"{job.probe.name}: launch {job.launch + 1} of {self._plan.launches(job.probe)}, {len(job.points)} points"
+        if self._progress is None:
+            self._say(f"[{time.monotonic() - self._started:5.1f} s] {text}", markup=False)
+        else:
+            self._describe(job.probe.name)
+
+    def point(self, job: Job, point: dict[str, Any]) -> None:
+        self._describe(f"{job.probe.name} {format_point(point)}")
+
+    def line(self, line: Line) -> None:
+        self.written += 1
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task)
+        if line.status in ("skipped", "failed"):
+            self._complain(line)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def _complain(self, line: Line) -> None:
+        """Say each reason once; the report lists every point."""
+        self._seen[line.probe, line.reason] += 1
+        if self._seen[line.probe, line.reason] == 1:
+            colour = "yellow" if line.status == "skipped" else "red"
+            what = f"{line.probe} {format_point(line.point)}".strip()
+            self._say(f"[{colour}]{line.status}[/{colour}] {escape(what)}: {escape(line.reason)}")
+
+    def _describe(self, text: str) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=escape(text[:60]))
+
+    def _say(self, text: str, markup: bool = True) -> None:
+        self._console.print(text, markup=markup, highlight=False, soft_wrap=True)
+
+
+def format_point(point: dict[str, Any]) -> str:
+    """Return a point as the user would write it: "kernel=copy nbytes=64 MiB threads=2"."""
+    return " ".join(
+        f"{name}={format_size(value) if name == 'nbytes' and isinstance(value, int) else value}"
+        for name, value in point.items()
+    )
