@@ -55,7 +55,15 @@ def make_testbox(cpus: int = 2) -> Topology:
             shared = level == "L3"
             node = f"cache:{level}:{0 if shared else cpu}"
             kind = "Data" if level == "L1d" else "Unified"
-            graph.add(node, "cache", level=int(level[1]), type=kind, nbytes=nbytes, line_nbytes=64, cpus=[cpu])
+            graph.add(
+                node,
+                "cache",
+                level=int(level[1]),
+                type=kind,
+                nbytes=nbytes,
+                line_nbytes=64,
+                cpus=list(range(cpus)) if shared else [cpu],
+            )
             graph.link(node, f"cpu:{cpu}", "cache", 200 * GB if level == "L1d" else None, source="64 B per cycle")
         graph.link(f"cpu:{cpu}", "numa:0", "core", None)
     graph.link("numa:0", "mem:0", "dram", MEMORY_LIMIT, **limit)
@@ -128,8 +136,9 @@ def chase(sizes: Iterable[int], *, probe: str = "dram", pages: str = "4k", **fie
     out: list[Line] = []
     for nbytes in sizes:
         point = {"kernel": "chase", "nbytes": nbytes, "threads": 1, "pages": pages}
-        more = {"quantity": "latency", "moved": 64, "moved_rule": "one cache line"} | fields
-        out += lines(probe, point, chase_ns(nbytes) * NS, **more)
+        home = next((f"cache:{name}:0" for name, size in CACHES.items() if nbytes <= size), "mem:0")
+        more = {"quantity": "latency", "moved": 64, "moved_rule": "one cache line", "legs": [Leg(home, "cpu:0")]}
+        out += lines(probe, point, chase_ns(nbytes) * NS, **(more | fields))
     return out
 
 
@@ -182,7 +191,7 @@ def save(run: Run, folder: Path) -> Path:
 def demo_lines() -> list[Line]:
     """Return one of everything: good series of three probes and every odd status."""
     mem, disk = [Leg("mem:0", "cpu:0", 1)], [Leg("block:vda", "mem:0")]
-    out = chase([4 * KIB << step for step in range(16)], legs=[Leg("mem:0", "cpu:0", 1)])
+    out = chase([4 * KIB << step for step in range(16)])
     for threads, rate in ((1, 14 * GB), (2, 24 * GB)):
         for kernel, factor in (("read", 1.0), ("copy", 1.5)):
             point = {"kernel": kernel, "nbytes": 256 * MIB, "threads": threads, "pages": "4k"}

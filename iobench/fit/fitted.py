@@ -1,0 +1,181 @@
+"""Fits every series of a run that its probes declare.
+
+A probe's file names its models: ``MODELS = ({"kind": "hockney", "where": {"op": "read"}},)``. The run's
+header keeps them, so that a file can be fitted where the probe is not installed. ``where`` keeps points
+with these values (a list: any of them), ``size`` names the axis that is the size if it is not nbytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iobench import check
+from iobench.errors import UserError
+from iobench.fit import kinds
+from iobench.fit.fitter import fit
+from iobench.fit.model import FitPoint, Model
+from iobench.record import Record, Run
+from iobench.topology.graph import Node, Topology
+
+SIZE_AXIS = "nbytes"
+_DATA_CACHES = ("data", "unified")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One series of a run: its model, or the reason why there is none.
+
+    ``series`` is a label ("kernel=chase threads=1"), ``axes`` the fixed axes behind it, ``mode`` how the
+    times were taken (models never mix modes). ``notes`` say which records the model rests on.
+    """
+
+    series: str
+    probe: str
+    mode: str
+    kind: str
+    axes: dict[str, Any]
+    model: Model | None
+    reason: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """One entry of a probe's MODELS."""
+
+    kind: str
+    where: Mapping[str, Any]
+    size: str
+
+    def takes(self, record: Record) -> bool:
+        size = record.point.get(self.size)
+        if not isinstance(size, int) or isinstance(size, bool):
+            return False
+        return all(_matches(record.point.get(name), wanted) for name, wanted in self.where.items())
+
+
+def fit_run(run: Run, seed: int = 0) -> list[Fitted]:
+    """Fit every declared series of ``run``; a series that cannot be fitted says why.
+
+    Impossible, wrong, failed and skipped records are never used; suspect ones only where the others are
+    too few for the model, which is then said. Raises UserError for a header that is damaged.
+    """
+    verdicts = check.judge(run)
+    topology = check.topology_of(run)
+    out = []
+    for probe in run.header.probes:
+        records = run.of(probe)
+        for declared in _declared(run, probe):
+            for (mode, axes), series in _series(records, declared).items():
+                out.append(_fit_series(probe, mode, dict(axes), declared, series, verdicts, topology, seed))
+    return out
+
+
+def cache_edges(topology: Topology | None, cpus: Iterable[int] = ()) -> list[tuple[str, int]]:
+    """Return (name, nbytes) of the data caches by rising size, of ``cpus`` where the graph tells them apart."""
+    wanted = set(cpus)
+    caches = [node for node in (topology.of("cache") if topology else []) if _holds_data(node)]
+    near = [node for node in caches if wanted & set(node.get("cpus") or ())]
+    sizes: dict[str, int] = {}
+    for node in near or caches:
+        name = f"L{node.get('level')}" + ("d" if str(node.get("type")).lower() == "data" else "")
+        # where cores differ (fast and slow ones) the smaller cache bounds what is surely inside
+        sizes[name] = min(sizes.get(name, node.get("nbytes")), node.get("nbytes"))
+    return sorted(sizes.items(), key=lambda edge: edge[1])
+
+
+def _fit_series(
+    probe: str,
+    mode: str,
+    axes: dict[str, Any],
+    declared: _Declared,
+    records: list[Record],
+    verdicts: Mapping[str, check.Verdict],
+    topology: Topology | None,
+    seed: int,
+) -> Fitted:
+    label = " ".join(f"{name}={value}" for name, value in axes.items()) or "all points"
+    chosen, notes = _choose(records, verdicts, declared.kind)
+    points = [FitPoint(record.point[declared.size], tuple(record.groups)) for record in chosen]
+    options = {}
+    if "edges" in kinds.get(declared.kind).options:
+        options["edges"] = cache_edges(topology, _cpus(chosen))
+    # each series has its own draws, the same on every run
+    number = zlib.crc32(f"{seed} {probe} {mode} {label}".encode())
+    try:
+        model = fit(points, declared.kind, number, **options)
+    except UserError as error:
+        return Fitted(label, probe, mode, declared.kind, axes, None, str(error), notes)
+    return Fitted(label, probe, mode, declared.kind, axes, model, "", notes)
+
+
+def _choose(records: list[Record], verdicts: Mapping[str, check.Verdict], kind: str) -> tuple[list[Record], list[str]]:
+    """Return the records to use and sentences on those that were not, or not gladly."""
+    usable = [record for record in records if verdicts[record.key].usable]
+    sound = [record for record in usable if verdicts[record.key].status != "suspect"]
+    suspect, notes = len(usable) - len(sound), []
+    for status in ("impossible", "wrong", "failed"):
+        count = sum(verdicts[record.key].status == status for record in records)
+        if count:
+            notes.append(f"{count} of {len(records)} sizes left out: {status}")
+    unproven = sum(verdicts[record.key].status == "unproven" for record in usable)
+    if unproven:
+        notes.append(f"the path of {unproven} of {len(usable)} sizes is unproven")
+    if not suspect:
+        return sound, notes
+    if len(sound) >= kinds.get(kind).least:
+        return sound, [*notes, f"{suspect} of {len(records)} sizes left out: suspect"]
+    why = next(verdicts[record.key].sentence for record in usable if verdicts[record.key].status == "suspect")
+    return usable, [*notes, f"{suspect} of {len(usable)} sizes are suspect ({why}): run again on a quiet machine"]
+
+
+def _series(
+    records: Iterable[Record], declared: _Declared
+) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]]:
+    """Return (mode, fixed axes) -> the records of one series, in the order first seen."""
+    out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]] = {}
+    for record in records:
+        if declared.takes(record):
+            axes = tuple((name, _fixed(value)) for name, value in record.point.items() if name != declared.size)
+            out.setdefault((record.mode, axes), []).append(record)
+    return out
+
+
+def _declared(run: Run, probe: str) -> Iterator[_Declared]:
+    facts = run.header.probes[probe]
+    models = facts.get("models") or [] if isinstance(facts, Mapping) else None
+    if not isinstance(models, (list, tuple)):
+        raise UserError(f"{run.path}: the header's entry of probe {probe} is damaged; run the probe again")
+    for entry in models:
+        where = entry.get("where") or {} if isinstance(entry, Mapping) else None
+        if not isinstance(where, Mapping) or not isinstance(entry.get("kind"), str):
+            raise UserError(f"{run.path}: a model of probe {probe} is no {{'kind': ..., 'where': ...}}; see its MODELS")
+        kinds.get(entry["kind"])
+        yield _Declared(entry["kind"], where, str(entry.get("size") or SIZE_AXIS))
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, (list, tuple)) else value == wanted
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(_fixed(item) for item in value) if isinstance(value, list) else value
+
+
+def _holds_data(node: Node) -> bool:
+    nbytes = node.get("nbytes")
+    whole = isinstance(nbytes, int) and nbytes > 0 and isinstance(node.get("level"), int)
+    return whole and str(node.get("type", "unified")).lower() in _DATA_CACHES
+
+
+def _cpus(records: Iterable[Record]) -> Iterator[int]:
+    """Return the CPUs that the records' legs name."""
+    for record in records:
+        for leg in record.first.legs:
+            for end in (leg.src, leg.dst):
+                kind, _, number = end.partition(":")
+                if kind == "cpu" and number.isdecimal():
+                    yield int(number)

@@ -1,0 +1,115 @@
+"""Hockney's model of a transfer: T = a + S/B, with a fixed cost a and an asymptotic rate B.
+
+R. Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994). Fitted by least squares of
+the *relative* error (weights 1/T^2) with a >= 0 and 1/B >= 0: ordinary least squares follows the largest
+messages alone and gives an a far from the time of small ones. n_half = a*B is the size at half of B.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from iobench.fit import bootstrap
+from iobench.fit.series import Estimate, Kind, Parameter, Series
+from iobench.units import format_seconds, format_size
+
+_POOR = 0.20
+_FALL = 0.95  # a time below this part of the one at the size before is a fall
+_CLIFF = 2.0  # a time that grows this much faster than the size is a cliff
+_MOST_SENTENCES = 3
+
+
+def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
+    """Fit a and B to ``series``."""
+    del options
+    a, inverse = _solve(series.nbytes, series.seconds)
+    drawn = np.array([_solve(series.nbytes, times) for times in series.draws.T])
+    wide = np.maximum(0.0, [a, inverse] + series.widening * (drawn - [a, inverse]))
+    parameters = _parameters(a, inverse, wide)
+    error = _leave_one_out(series)
+    return Estimate(parameters, error, _findings(series, parameters, error))
+
+
+def curve(parameters: Mapping[str, float], nbytes: float) -> float:
+    """Return T = a + S/B in seconds."""
+    return parameters["a"] + nbytes / parameters["B"]
+
+
+def _solve(nbytes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Return a (s) and 1/B (s per byte), both >= 0, that make the sum of ((a + S/B)/T - 1)^2 least."""
+    unit_time, unit_size = float(seconds.min()), float(nbytes.max())
+    rows = np.column_stack((unit_time / seconds, nbytes / unit_size * unit_time / seconds))
+    solution, _ = nnls(rows, np.ones(len(seconds)))
+    return float(solution[0] * unit_time), float(solution[1] * unit_time / unit_size)
+
+
+def _parameters(a: float, inverse: float, drawn: np.ndarray) -> dict[str, Parameter]:
+    rate = _over(1.0, inverse)
+    rates = np.array([_over(1.0, value) for value in drawn[:, 1]])
+    halves = np.array([_over(*pair) for pair in drawn])
+    n_half = _over(a, inverse)
+    return {
+        "a": Parameter(a, *bootstrap.interval(drawn[:, 0], a), unit="s"),
+        "B": Parameter(rate, *bootstrap.interval(rates, rate), unit="bytes/s"),
+        "n_half": Parameter(n_half, *bootstrap.interval(halves, n_half), unit="bytes"),
+    }
+
+
+def _over(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator > 0 else math.inf
+
+
+def _leave_one_out(series: Series) -> float:
+    """Return the mean error at inner sizes, each predicted by a fit to the others."""
+    errors = []
+    for index in range(1, len(series.nbytes) - 1):
+        keep = np.arange(len(series.nbytes)) != index
+        a, inverse = _solve(series.nbytes[keep], series.seconds[keep])
+        errors.append(abs((a + series.nbytes[index] * inverse) / series.seconds[index] - 1))
+    return float(np.mean(errors)) if errors else math.nan
+
+
+def _findings(series: Series, parameters: dict[str, Parameter], error: float) -> list[str]:
+    out = _breaks(series)
+    if error > _POOR:
+        out.append(
+            f"poor fit: left-out sizes are missed by {error * 100:.0f} % on average; read a and B as a summary only, "
+            "and predict between the measured sizes"
+        )
+    smallest, largest = format_size(int(series.nbytes[0])), format_size(int(series.nbytes[-1]))
+    a, rate, n_half = (parameters[name].value for name in ("a", "B", "n_half"))
+    if a == 0:
+        out.append(f"a = 0: no fixed cost shows from {smallest} on; measure smaller sizes to see it")
+    elif n_half < series.nbytes[0]:
+        out.append(f"a is extrapolated: {smallest} is above n_half = {format_size(int(n_half))}; measure smaller sizes")
+    if math.isinf(rate):
+        out.append(f"B has no bound: the time does not grow up to {largest}; measure larger sizes to see it")
+    elif n_half > series.nbytes[-1]:
+        out.append(f"B is extrapolated: {largest} is below n_half = {format_size(int(n_half))}; measure larger sizes")
+    return out
+
+
+def _breaks(series: Series) -> list[str]:
+    """Return a sentence for each place where time falls with size, or grows far faster than it."""
+    out = []
+    for index in range(1, len(series.nbytes)):
+        before, after = series.seconds[index - 1], series.seconds[index]
+        sizes = [format_size(int(series.nbytes[i])) for i in (index - 1, index)]
+        times = f"{format_seconds(before)} to {format_seconds(after)}"
+        if after < _FALL * before and series.high[index] < series.low[index - 1]:
+            out.append(f"non-monotone at {sizes[1]}: the time falls from {times} after {sizes[0]}; {_BREAK_ADVICE}")
+        elif after / before > _CLIFF * series.nbytes[index] / series.nbytes[index - 1]:
+            out.append(f"cliff at {sizes[1]}: the time grows from {times} after {sizes[0]}; {_BREAK_ADVICE}")
+    if len(out) > _MOST_SENTENCES:
+        out[_MOST_SENTENCES:] = [f"{len(out) - _MOST_SENTENCES} more such breaks at larger sizes"]
+    return out
+
+
+_BREAK_ADVICE = "one a and B cannot describe both sides, so measure sizes in between"
+
+KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve)
