@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iobench import __version__
-from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
+from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError, missing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,12 +25,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Names = Annotated[list[str] | None, typer.Argument(help="Probes to run, all of them if none is named.", show_default=False)]
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Probes to run, all of them if none is named.", show_default=False)
+]
 Axes = Annotated[
     list[str] | None,
     typer.Option("--axis", "-a", metavar="AXIS=VALUES", help="Narrow an axis: -a nbytes=8:512M, -a threads=1,2."),
 ]
-ProbeDirs = Annotated[list[str] | None, typer.Option("--probes", metavar="DIR", help="A folder with probes of your own.")]
+ProbeDirs = Annotated[
+    list[str] | None, typer.Option("--probes", metavar="DIR", help="A folder with probes of your own.")
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or its records.jsonl.")]
 
 
@@ -40,6 +44,11 @@ def main() -> None:
         app(prog_name="iobench")
     except UserError as error:
         sys.stderr.write(f"iobench: {error}\n")
+        sys.exit(EXIT_USER)
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] == "iobench":
+            raise
+        sys.stderr.write(f"iobench: {missing(error.name)}\n")
         sys.exit(EXIT_USER)
 
 
@@ -101,8 +110,12 @@ def run(
     target: Annotated[
         float | None, typer.Option(min=1e-4, max=1.0, help="Stop a point at this half interval (0.01 = 1 %).")
     ] = None,
-    deadline: Annotated[float | None, typer.Option(min=1.0, help="Seconds after which a silent point is ended.")] = None,
-    path: Annotated[Path | None, typer.Option(help="A file or checkpoint of yours (probes with the axis path).")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds after which a silent point is ended.")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option(help="A file or checkpoint of yours (probes with the axis path).")
+    ] = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for the probes' files: the disk to measure.")] = None,
     probe_dirs: ProbeDirs = None,
     report: Annotated[bool, typer.Option(help="Write the report when measuring is done.")] = True,
@@ -169,7 +182,7 @@ def compare(a: RunPath, b: RunPath) -> None:
 
 @app.command()
 def crosscheck(
-    name: Annotated[str, typer.Argument(help="What to check: dram or storage.")],
+    name: Annotated[str, typer.Argument(help="What to check: dram, storage, repeat or startup.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds.")] = False,
 ) -> None:
     """Measure the same thing with a peer tool, interleaved, and print the ratios; exit 1 if a bar is missed."""

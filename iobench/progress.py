@@ -37,7 +37,9 @@ class TerminalObserver(Observer):
         lines = sum(len(job.points) for job in jobs)
         seconds = plan.estimate({(key, launch) for key, launch in ()})
         rest = "" if lines == plan.lines else f", {plan.lines - lines} of {plan.lines} measurements done before"
-        self._say(f"[bold]{points} points[/bold] of {len(plan.probes)} probes, up to {seconds:.0f} s of measuring{rest}")
+        self._say(
+            f"[bold]{points} points[/bold] of {len(plan.probes)} probes, up to {seconds:.0f} s of measuring{rest}"
+        )
         self._say(f"records: {escape(str(folder / 'records.jsonl'))}")
         if self._console.is_terminal:
             self._progress = Progress(
@@ -53,7 +55,9 @@ class TerminalObserver(Observer):
 
     def job(self, job: Job) -> None:
         assert self._plan is not None
-        text = f"{job.probe.name}: launch {job.launch + 1} of {self._plan.launches(job.probe)}, {len(job.points)} points"
+        text = (
+            f"{job.probe.name}: launch {job.launch + 1} of {self._plan.launches(job.probe)}, {len(job.points)} points"
+        )
         if self._progress is None:
             self._say(f"[{time.monotonic() - self._started:5.1f} s] {text}", markup=False)
         else:

@@ -123,7 +123,13 @@ class Session:
         self.scratch.mkdir(parents=True, exist_ok=True)
         request = self.plan.request
         order = Order(
-            str(job.probe.file.absolute()), job.points, job.launch, str(self.scratch), request.quick, budget, request.target
+            str(job.probe.file.absolute()),
+            job.points,
+            job.launch,
+            str(self.scratch),
+            request.quick,
+            budget,
+            request.target,
         )
         child = Child(order, self.folder / "logs" / f"{job.probe.name}-{job.launch}.log")
         watcher = _Watcher(child.session, self.cpus)
@@ -221,12 +227,12 @@ def _resume(folder: Path, graph: Topology) -> Session:
     if old.machine != graph.name:
         raise UserError(f"{folder} was measured on {old.machine}, this is {graph.name}: start a new run instead")
     made = plan.make(Request.from_dict(old.header.request), graph)
-    changed = [probe.name for probe in made.probes if old.header.probes.get(probe.name, {}).get("source") != probe.source]
+    begun = {name: about.get("source") for name, about in old.header.probes.items()}
+    changed = [probe.name for probe in made.probes if begun.get(probe.name) != probe.source]
     if changed:
         raise UserError(f"probe {', '.join(changed)} has changed since {folder} was begun: start a new run instead")
-    done = {
-        (line.key, line.launch) for entry in old.records for line in entry.lines if line.status in ("ok", "suspect", "skipped")
-    }
+    lines = [line for entry in old.records for line in entry.lines]
+    done = {(line.key, line.launch) for line in lines if line.status != "failed"}
     writer = Writer.reopen(old.path.parent)
     writer.append(record.dumps({"type": "resume", "created": _now(), "version": iobench.__version__}))
     return Session(made, old.path.parent, writer, done)

@@ -19,6 +19,8 @@ TIB = 1024**4
 KB = 10**3
 MB = 10**6
 GB = 10**9
+KHZ = 10**3
+MHZ = 10**6
 NS = 1e-9
 US = 1e-6
 MS = 1e-3
@@ -79,6 +81,44 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= unit:
             return f"{_digits(seconds / unit)} {name}"
     return f"{_digits(seconds / NS)} ns"
+
+
+def short_rate(bytes_per_s: float) -> str:
+    """Return a rate as a bare number of GB/s, for an axis whose title names the unit."""
+    return f"{bytes_per_s / GB:.6g}"
+
+
+def short_seconds(seconds: float) -> str:
+    """Return a time with as few digits as it has, for an axis ("10 us")."""
+    for unit, name in ((1.0, "s"), (MS, "ms"), (US, "us")):
+        if abs(seconds) >= unit * (1 - 1e-9):
+            return f"{seconds / unit:.6g} {name}"
+    return f"{seconds / NS:.6g} ns" if seconds else "0"
+
+
+def from_gigabits(gigabits_per_s: float) -> float:
+    """Return bytes per second of a link rate in Gb/s (1e9 bits per second)."""
+    return gigabits_per_s * GB / 8
+
+
+def from_megabits(megabits_per_s: float) -> float:
+    """Return bytes per second of a link rate in Mb/s, the unit of /sys/class/net/*/speed."""
+    return megabits_per_s * MB / 8
+
+
+def from_gigahertz(gigahertz: float) -> float:
+    """Return cycles per second."""
+    return gigahertz * GB
+
+
+def from_gigatransfers(gigatransfers_per_s: float, lanes: int, encoding: float = 1.0) -> float:
+    """Return bytes per second and direction of a serial link: one bit per transfer and lane, times the line code."""
+    return gigatransfers_per_s * GB * lanes * encoding / 8
+
+
+def from_megatransfers(megatransfers_per_s: float, channels: int, nbytes: int = 8) -> float:
+    """Return bytes per second of ``channels`` memory channels, each ``nbytes`` wide (8 unless said)."""
+    return megatransfers_per_s * MB * channels * nbytes
 
 
 def _digits(value: float) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from iobench import probe as probes
-from iobench.errors import Unavailable, UserError, WrongData
+from iobench.errors import Unavailable, UserError, WrongData, missing
 from iobench.machine import gaps
 from iobench.plan import MIN_POINT_SECONDS, MOST_POINT_FACTOR, QUICK_SHARE, QUICK_TARGET
 from iobench.probe import Probe, Samples
@@ -93,6 +93,8 @@ def measure(probe: Probe, point: dict[str, Any], sampler: Sampler) -> Line:
         raise
     except Unavailable as reason:
         line.status, line.reason = "skipped", str(reason)
+    except ModuleNotFoundError as error:
+        line.status, line.reason = "skipped", missing(error.name or str(error))
     except WrongData as error:
         line.status, line.reason, line.verified = "failed", f"wrong data: {error}", False
     except Exception as error:  # noqa: BLE001 - one point's failure must not end the run

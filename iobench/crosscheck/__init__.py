@@ -8,12 +8,12 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "storage")
+NAMES = ("dram", "storage", "repeat", "startup")
 
 
 def find(name: str) -> Callable[[Callable[[str], Any], bool], bool]:
     """Return ``run(say, quick) -> bool`` (True: every bar met) of the crosscheck ``name``."""
     if name not in NAMES:
-        raise UserError(f"no crosscheck '{name}': there is {' and '.join(NAMES)}")
+        raise UserError(f"no crosscheck '{name}': there are {', '.join(NAMES)}")
     function: Callable[[Callable[[str], Any], bool], bool] = importlib.import_module(f"iobench.crosscheck.{name}").run
     return function

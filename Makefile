@@ -1,0 +1,128 @@
+# iobench: every target sets up what it needs. `make` alone shows this list.
+#
+#   make bench PYTHON=python3   uses an environment that is already there and installs nothing
+#   make bench BUDGET=30        seconds of measuring
+#   make probe-dram ARGS="-a threads=1 --quick"
+#   make compare A=reports/x/1 B=reports/x/2
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BUDGET ?= 100
+ARGS ?=
+CONSTRAINTS ?= constraints.txt
+
+# The newest run, unless the user names one: make report RUN=reports/<machine>/<time>
+RUN ?= $(shell ls -1dt reports/*/*/records.jsonl 2>/dev/null | head -n 1)
+
+# The extra for the NVIDIA driver that is loaded: 580 and newer run CUDA 13, older ones CUDA 12.
+DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' /proc/driver/nvidia/version 2>/dev/null)
+EXTRA ?= $(if $(DRIVER),$(if $(shell [ "$(DRIVER)" -ge 580 ] && echo new),cuda13,cuda12))
+comma := ,
+
+ifdef PYTHON
+PY := env PYTHONPATH=$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON)
+READY :=
+TESTREADY :=
+LINTREADY :=
+else
+# The first of these that is 3.11 or newer makes the environment.
+BASE_PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
+PY := .venv/bin/python
+READY := .venv/.ready$(EXTRA)
+TESTREADY := .venv/.ready-test
+LINTREADY := .venv/.ready-lint
+endif
+IOBENCH := $(PY) -m iobench
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
+
+.PHONY: bench
+bench: $(READY) ## measure this machine: every probe, fitted models, verdicts, report (BUDGET=100 seconds)
+	@$(IOBENCH) run --budget $(BUDGET) $(ARGS)
+
+.PHONY: test
+test: $(TESTREADY) ## run the tests; no hardware needed
+	$(PY) -m pytest -q $(ARGS)
+
+.PHONY: lint
+lint: $(LINTREADY) ## check style and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+.PHONY: list
+list: $(READY) ## list the probes
+	@$(IOBENCH) list
+
+.PHONY: topology
+topology: $(READY) ## show this machine as a graph with limits
+	@$(IOBENCH) topology $(ARGS)
+
+PROBES := nvlink ib pcie hbm gds cxl numa dram weights allreduce null
+.PHONY: $(PROBES:%=probe-%)
+probe-nvlink: ## all-reduce over NVLink (not in this version yet)
+probe-ib: ## all-reduce over InfiniBand (not in this version yet)
+probe-pcie: ## PCIe bandwidth and latency (not in this version yet)
+probe-hbm: ## GPU memory (not in this version yet)
+probe-gds: ## weight loading into GPU memory (not in this version yet)
+probe-cxl: ## CXL memory (not in this version yet)
+probe-numa: ## NUMA-bound host-to-device copies (not in this version yet)
+probe-dram: ## host memory: bandwidth and latency
+probe-weights: ## weight loading into host memory: page cache, mmap, O_DIRECT
+probe-allreduce: ## all-reduce between processes of this machine (gloo)
+probe-null: ## the harness itself
+$(PROBES:%=probe-%): probe-%: $(READY)
+	@$(IOBENCH) run $* $(ARGS)
+
+.PHONY: fit
+fit: $(READY) .have-run ## fit the latency models of the newest run, or of RUN=...
+	@$(IOBENCH) fit $(RUN)
+
+.PHONY: check
+check: $(READY) .have-run ## judge every number of the newest run, or of RUN=...
+	@$(IOBENCH) check $(RUN)
+
+.PHONY: report
+report: $(READY) .have-run ## write the report of the newest run, or of RUN=...
+	@$(IOBENCH) report $(RUN)
+
+.PHONY: compare
+compare: $(READY) ## compare two runs: A=... B=...
+	@if [ -z "$(A)" ] || [ -z "$(B)" ]; then echo "compare needs two runs: make compare A=reports/x/1 B=reports/x/2" >&2; exit 2; fi
+	@$(IOBENCH) compare $(A) $(B)
+
+.PHONY: crosscheck-dram crosscheck-storage crosscheck-repeat crosscheck-startup
+crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
+	@$(IOBENCH) crosscheck dram $(ARGS)
+crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
+	@$(IOBENCH) crosscheck storage $(ARGS)
+crosscheck-repeat: $(READY) ## two runs in a row: does the second lie in the first's intervals?
+	@$(IOBENCH) crosscheck repeat $(ARGS)
+crosscheck-startup: $(READY) ## how long --help and list take
+	@$(IOBENCH) crosscheck startup $(ARGS)
+
+.PHONY: clean
+clean: ## remove the environment and caches; reports stay
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: .have-run
+.have-run:
+	@if [ -z "$(RUN)" ]; then echo "no run below reports/ yet: make bench" >&2; exit 2; fi
+
+.venv/.ready$(EXTRA): pyproject.toml $(CONSTRAINTS)
+	@if [ -z "$(BASE_PYTHON)" ]; then echo "iobench needs Python 3.11 to 3.13: install one, or make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 2; fi
+	@echo "setting up .venv $(if $(EXTRA),with the extra $(EXTRA) for driver $(DRIVER)) (once; a few minutes) ..."
+	@[ -x .venv/bin/python ] || $(BASE_PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e .$(if $(EXTRA),[$(EXTRA)])
+	@touch $@
+
+.venv/.ready-test: .venv/.ready$(EXTRA)
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e ".[test$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@touch $@
+
+.venv/.ready-lint: .venv/.ready$(EXTRA)
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e ".[lint$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@touch $@

@@ -1,0 +1,252 @@
+"""Buffers of host memory whose page size is asked for, and what the kernel really gave."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import Unavailable
+from iobench.units import MIB, format_size
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+BASE, HUGE = "base", "huge"
+MOST_OF_MEMORY = 0.5  # a buffer takes at most this part of what is available
+_ENOUGH_HUGE = 0.95  # the part of a buffer that must lie on huge pages to call it so
+_MAP_HUGETLB = 0x40000
+_MOVE_PAGES = {"x86_64": 279, "aarch64": 239, "riscv64": 239, "ppc64le": 301, "s390x": 310}
+_PAGES_ASKED = 4096
+_THP = "sys/kernel/mm/transparent_hugepage"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Anonymous private memory: ``data`` (uint8) starts on a huge page's boundary and is not yet touched."""
+
+    data: NDArray[np.uint8]
+    pages: str
+    reserved: bool  # from the pool of reserved huge pages (MAP_HUGETLB)
+
+    @property
+    def address(self) -> int:
+        return int(self.data.ctypes.data)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What the kernel says a touched buffer lies on; None where it does not say."""
+
+    page_nbytes: int
+    huge_fraction: float | None
+
+    def kind(self) -> str | None:
+        """Return "base", "huge", "mixed", or None where unknown."""
+        if self.huge_fraction is None:
+            return None
+        if self.huge_fraction >= _ENOUGH_HUGE:
+            return HUGE
+        return BASE if self.huge_fraction == 0.0 else "mixed"
+
+    def evidence(self) -> dict[str, Any]:
+        return {"page_nbytes": self.page_nbytes, "huge_fraction": self.huge_fraction}
+
+
+@contextlib.contextmanager
+def buffer(nbytes: int, pages: str = BASE, root: Path = Path("/")) -> Iterator[Buffer]:
+    """Map ``nbytes`` for ``pages`` "base" or "huge"; nothing is touched, so the first to write places it.
+
+    Reserved huge pages are used where enough are free, transparent ones else. Raises Unavailable where
+    the memory is not there.
+    """
+    _check_room(nbytes, root)
+    huge = huge_page_nbytes(root)
+    length = -(-max(nbytes, 1) // huge) * huge
+    area, reserved = _map(length, pages, huge, root)
+    yield Buffer(_aligned(area, nbytes, huge), pages, reserved)
+    # Closing the map while an array still looks into it is refused; it goes when the last one does.
+    with contextlib.suppress(BufferError):
+        area.close()
+
+
+def _map(length: int, pages: str, huge: int, root: Path) -> tuple[mmap.mmap, bool]:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    if pages == HUGE and free_reserved_nbytes(root) >= length:
+        # The pool may be empty by now, or not ours to use: transparent huge pages are next.
+        with contextlib.suppress(OSError):
+            return mmap.mmap(-1, length, flags=flags | _MAP_HUGETLB), True
+    try:
+        area = mmap.mmap(-1, length + huge, flags=flags)
+    except OSError as error:
+        raise Unavailable(f"no {format_size(length)} of memory to be had: {error.strerror}") from error
+    # A kernel without transparent huge pages refuses both: then base pages are all there is.
+    with contextlib.suppress(OSError):
+        area.madvise(mmap.MADV_HUGEPAGE if pages == HUGE else mmap.MADV_NOHUGEPAGE)
+    return area, False
+
+
+def _aligned(area: mmap.mmap, nbytes: int, huge: int) -> NDArray[np.uint8]:
+    import numpy as np
+
+    whole = np.frombuffer(area, np.uint8)
+    skip = -int(whole.ctypes.data) % huge
+    return whole[skip : skip + nbytes]
+
+
+def _check_room(nbytes: int, root: Path) -> None:
+    room = available_nbytes(root)
+    if room is not None and nbytes > room * MOST_OF_MEMORY:
+        raise Unavailable(
+            f"{format_size(nbytes)} is more than half of the {format_size(room)} of memory available: "
+            "ask for less with -a nbytes"
+        )
+
+
+def huge_page_nbytes(root: Path = Path("/")) -> int:
+    """Return the size of a transparent huge page; 2 MiB where the kernel does not say."""
+    text = _read(root / _THP / "hpage_pmd_size")
+    return int(text) if text and text.strip().isdigit() else 2 * MIB
+
+
+def free_reserved_nbytes(root: Path = Path("/")) -> int:
+    """Return the bytes of reserved huge pages of the default size that are free and not promised."""
+    info = meminfo(root)
+    free = info.get("HugePages_Free", 0) - info.get("HugePages_Rsvd", 0)
+    return max(free, 0) * info.get("Hugepagesize", 0)
+
+
+def available_nbytes(root: Path = Path("/")) -> int | None:
+    """Return the bytes this process may still take: the machine's or its control groups', None if unknown."""
+    rooms = [meminfo(root).get("MemAvailable"), *_cgroup_rooms(root)]
+    known = [room for room in rooms if room is not None]
+    return max(min(known), 0) if known else None
+
+
+def meminfo(root: Path = Path("/")) -> dict[str, int]:
+    """Return /proc/meminfo: bytes where it says kB, plain counts else."""
+    found = re.findall(r"^(\w+)(?:\(\w+\))?:\s+(\d+)( kB)?$", _read(root / "proc/meminfo") or "", re.MULTILINE)
+    return {name: int(value) * (1024 if unit else 1) for name, value, unit in found}
+
+
+def _cgroup_rooms(root: Path) -> Iterator[int | None]:
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        number, controllers, group = line.split(":", 2)
+        if number == "0" and not controllers:
+            yield from _rooms(root / "sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _rooms(root / "sys/fs/cgroup/memory", group, *names)
+
+
+def _rooms(top: Path, group: str, limit: str, usage: str, reclaimable: str) -> Iterator[int | None]:
+    """Yield the room below each limit from the process's group up to the top."""
+    folder = top / group.lstrip("/")
+    # Inside a container the group's path may not exist: the mounted top is the group itself.
+    for place in (folder, *folder.parents) if folder.is_dir() else (top,):
+        most, used = _read(place / limit), _read(place / usage)
+        if most and used and most.strip().isdigit():
+            cached = re.search(rf"^{reclaimable} (\d+)$", _read(place / "memory.stat") or "", re.MULTILINE)
+            yield int(most) - int(used) + (int(cached[1]) if cached else 0)
+        if place == top:
+            return
+
+
+def inspect(area: Buffer, root: Path = Path("/")) -> Pages:
+    """Return the pages of a touched buffer, read back from /proc/self/smaps."""
+    entry = smaps_entry(_read(root / "proc/self/smaps") or "", area.address)
+    base = os.sysconf("SC_PAGE_SIZE")
+    if area.reserved:
+        size = entry.get("KernelPageSize", 0)
+        return Pages(size or base, 1.0 if size > base else None)
+    if "AnonHugePages" not in entry or not entry.get("Rss"):
+        return Pages(base, None)
+    fraction = entry["AnonHugePages"] / entry["Rss"]
+    return Pages(huge_page_nbytes(root) if fraction >= _ENOUGH_HUGE else base, fraction)
+
+
+def require(area: Buffer, pages: Pages, root: Path = Path("/")) -> None:
+    """Raise Unavailable where a touched buffer does not lie on the pages that were asked for."""
+    kind = pages.kind()
+    if kind in (None, area.pages):
+        return
+    if area.pages == BASE:
+        raise Unavailable("the kernel gave huge pages although base pages were asked for: transparent_hugepage/enabled")
+    setting = re.search(r"\[(\w+)\]", _read(root / _THP / "enabled") or "")
+    raise Unavailable(
+        f"only {pages.huge_fraction or 0:.0%} of the buffer got huge pages "
+        f"(transparent_hugepage/enabled is {setting[1] if setting else 'missing'}, "
+        f"{format_size(free_reserved_nbytes(root))} reserved): enable madvise or reserve huge pages"
+    )
+
+
+def smaps_entry(text: str, address: int) -> dict[str, int]:
+    """Return the counters (bytes) of the mapping in ``text`` (/proc/self/smaps) that holds ``address``."""
+    inside = False
+    entry: dict[str, int] = {}
+    for line in text.splitlines():
+        span = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if span:
+            if inside:
+                break
+            inside = int(span[1], 16) <= address < int(span[2], 16)
+        elif inside and (counter := re.match(r"(\w+):\s+(\d+) kB", line)):
+            entry[counter[1]] = int(counter[2]) * 1024
+    return entry
+
+
+def nodes(data: NDArray[Any], root: Path = Path("/")) -> Counter[int] | None:
+    """Return NUMA node -> pages of a touched array, by move_pages or numa_maps; None where neither tells.
+
+    At most 4,096 pages, evenly spaced, are asked for.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    first = data.ctypes.data // page * page
+    count = (data.ctypes.data + data.nbytes - first + page - 1) // page
+    step = -(-count // _PAGES_ASKED)
+    return _moved(range(first, first + count * page, step * page)) or numa_maps(
+        _read(root / "proc/self/numa_maps") or "", data.ctypes.data
+    )
+
+
+def numa_maps(text: str, address: int) -> Counter[int] | None:
+    """Return node -> pages of the mapping in ``text`` (/proc/self/numa_maps) that holds ``address``."""
+    before: str | None = None
+    for line in text.splitlines():
+        start, _, rest = line.partition(" ")
+        if int(start, 16) > address:
+            break
+        before = rest
+    found = Counter({int(node): int(count) for node, count in re.findall(r"\bN(\d+)=(\d+)", before or "")})
+    return found or None
+
+
+def _moved(addresses: Sequence[int]) -> Counter[int] | None:
+    """Ask move_pages where pages lie (no move is asked for); None where the system call is not allowed."""
+    number = _MOVE_PAGES.get(platform.machine())
+    if number is None:
+        return None
+    count = len(addresses)
+    pages = (ctypes.c_void_p * count)(*addresses)
+    status = (ctypes.c_int * count)(*[-1] * count)
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    if call(ctypes.c_long(number), 0, ctypes.c_ulong(count), pages, None, status, 0) != 0:
+        return None
+    return Counter(node for node in status if node >= 0) or None
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None

@@ -1,0 +1,33 @@
+"""What several test files share: the command line as a subprocess, the shipped topologies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def cli_environment() -> dict[str, str]:
+    """The environment in which a subprocess imports the same iobench as the tests."""
+    import iobench.paths
+
+    return {**os.environ, "PYTHONPATH": str(iobench.paths.source_root()), "COLUMNS": "200"}
+
+
+@pytest.fixture()
+def cli(tmp_path: Path) -> Cli:
+    """Run ``iobench ARGS`` in a fresh folder; returns the finished process with its output as text."""
+
+    def call(*args: object, timeout: float = 120, **more: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "iobench", *map(str, args)]
+        options = {"cwd": tmp_path, "env": cli_environment(), **more}
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
+
+    return call

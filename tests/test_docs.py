@@ -1,0 +1,69 @@
+"""Documentation that fails a test when it is stale."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+import iobench
+from iobench import catalogue, cli
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def make_targets() -> set[str]:
+    """Return every target that `make help` lists."""
+    shown = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^make (\S+)", shown, re.MULTILINE))
+
+
+def test_the_table_of_probes_is_generated() -> None:
+    begin, end = "<!-- probes: begin -->\n", "\n<!-- probes: end -->"
+    table = README.partition(begin)[2].partition(end)[0]
+    assert table == catalogue.markdown_table(), "regenerate: python -m iobench list --markdown"
+
+
+def test_every_make_target_in_the_documents_exists() -> None:
+    named = set(re.findall(r"\bmake ([a-z][a-z-]*)", README + CONTRIBUTING))
+    assert named - make_targets() - {"sure"} == set()
+    assert {"bench", "test"} <= named
+
+
+def test_every_verb_in_the_documents_exists() -> None:
+    verbs = {command.name or (command.callback.__name__ if command.callback else "") for command in cli.app.registered_commands}
+    named = set(re.findall(r"\biobench ([a-z]+)\b", " ".join(re.findall(r"`([^`]+)`", README + CONTRIBUTING))))
+    assert named <= verbs, named - verbs
+    assert {"run", "report", "compare"} <= named
+
+
+def test_every_promised_target_is_there() -> None:
+    promised = "bench test list topology fit compare report lint crosscheck-dram crosscheck-storage"
+    probes = "nvlink ib pcie hbm gds cxl numa dram"
+    assert set(promised.split()) | {f"probe-{name}" for name in probes.split()} <= make_targets()
+
+
+def test_help_is_the_default_target() -> None:
+    plain = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert plain.startswith("make help")
+
+
+@pytest.mark.parametrize("name", sorted(catalogue.probes.planned()))
+def test_a_target_without_a_probe_says_so(name: str) -> None:
+    assert name not in catalogue.probes.files(), f"take {name} out of probes/planned.toml: it has arrived"
+    line = re.search(rf"^probe-{name}: ## (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert line
+    assert "not in this version yet" in line[1]
+
+
+def test_the_version_is_in_the_changelog() -> None:
+    assert f"## {iobench.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_examples_in_the_package_docstring_name_real_functions() -> None:
+    names = set(re.findall(r"iobench\.(\w+)\(", iobench.__doc__ or ""))
+    assert names == {"run", "load", "fit", "compare"}
+    assert all(callable(getattr(iobench, name)) for name in names)
