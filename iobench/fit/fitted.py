@@ -17,7 +17,7 @@ from iobench.errors import UserError
 from iobench.fit import kinds
 from iobench.fit.fitter import fit
 from iobench.fit.model import FitPoint, Model
-from iobench.record import Record, Run
+from iobench.record import Record, Run, dumps
 from iobench.topology.graph import Node, Topology
 
 SIZE_AXIS = "nbytes"
@@ -78,7 +78,7 @@ def cache_edges(topology: Topology | None, cpus: Iterable[int] = ()) -> list[tup
     """Return (name, nbytes) of the data caches by rising size, of ``cpus`` where the graph tells them apart."""
     wanted = set(cpus)
     caches = [node for node in (topology.of("cache") if topology else []) if _holds_data(node)]
-    near = [node for node in caches if wanted & set(node.get("cpus") or ())]
+    near = [node for node in caches if wanted.intersection(_listed(node.get("cpus")))]
     sizes: dict[str, int] = {}
     for node in near or caches:
         name = f"L{node.get('level')}" + ("d" if str(node.get("type")).lower() == "data" else "")
@@ -162,7 +162,12 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 
 def _fixed(value: Any) -> Any:
-    return tuple(_fixed(item) for item in value) if isinstance(value, list) else value
+    """Return ``value`` as something that can be a key."""
+    return value if isinstance(value, (str, int, float, bool, type(None))) else dumps(value)
+
+
+def _listed(cpus: Any) -> list[int]:
+    return [cpu for cpu in cpus if isinstance(cpu, int)] if isinstance(cpus, (list, tuple)) else []
 
 
 def _holds_data(node: Node) -> bool:
