@@ -75,6 +75,11 @@ class Child:
             *lines, self._buffer = self._buffer.split(b"\n")
             yield from map(json.loads, lines)
 
+    def mark(self) -> None:
+        """Forget what the worker has said so far: a later death has another cause."""
+        with contextlib.suppress(OSError):
+            self._offset = self._log.stat().st_size
+
     def end(self) -> str:
         """Kill whatever is left of the session and return how the worker ended ("" when well).
 

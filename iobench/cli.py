@@ -71,11 +71,15 @@ def _root(
 def list_(
     probe: Annotated[str | None, typer.Argument(help="Show this probe's axes and its whole description.")] = None,
     probe_dirs: ProbeDirs = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as it stands in the README.")] = False,
 ) -> None:
     """List the probes, or one probe's axes."""
     from iobench import catalogue
 
     dirs = probe_dirs or []
+    if markdown:
+        typer.echo(catalogue.markdown_table())
+        return
     typer.echo(catalogue.details(probe, dirs) if probe else catalogue.table(dirs))
 
 

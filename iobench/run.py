@@ -140,6 +140,7 @@ class Session:
                 if event is None:
                     continue
                 if event["event"] == "start":
+                    child.mark()
                     observer.point(job, job.points[event["index"]])
                 elif event["event"] == "done":
                     self._write(watcher.judge(_line(event["line"])), observer)
