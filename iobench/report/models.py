@@ -1,0 +1,67 @@
+"""The fitted models as rows of text: one row per parameter, the series' facts on its first row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from iobench.fit import Fitted, Model, Parameter
+from iobench.units import format_rate, format_seconds, format_size
+
+COLUMNS = ("probe", "series", "model", "parameter", "value", "95 % interval", "valid", "leave-one-out error")
+_TEXT = {"s": format_seconds, "bytes/s": format_rate, "bytes": lambda value: format_size(round(value))}
+
+
+@dataclass(frozen=True)
+class ModelsView:
+    """``rows`` under COLUMNS, ``findings`` as (series, sentence), ``missing`` as (series, why there is no model)."""
+
+    rows: tuple[tuple[str, ...], ...]
+    findings: tuple[tuple[str, str], ...]
+    missing: tuple[tuple[str, str], ...]
+
+
+def models_view(fitted: Iterable[Fitted]) -> ModelsView:
+    """Return the models of a run as text."""
+    rows: list[tuple[str, ...]] = []
+    findings: list[tuple[str, str]] = []
+    missing: list[tuple[str, str]] = []
+    for one in fitted:
+        name = _name(one)
+        if one.model is None:
+            missing.append((name, one.reason))
+            findings += [(name, note) for note in one.notes]
+            continue
+        rows += _rows(one, one.model)
+        findings += [(name, sentence) for sentence in (*one.model.findings, *one.notes)]
+    return ModelsView(tuple(rows), tuple(findings), tuple(missing))
+
+
+def _name(one: Fitted) -> str:
+    return ", ".join(part for part in (one.probe, one.series, one.mode) if part)
+
+
+def _rows(one: Fitted, model: Model) -> list[tuple[str, ...]]:
+    low, high = model.valid
+    valid = f"{format_size(low)} – {format_size(high)}"
+    error = f"{model.error:.1%}" if math.isfinite(model.error) else "too few sizes"
+    series = ", ".join(part for part in (one.series, one.mode) if part)
+    return [
+        (one.probe, series, model.kind, name, parameter_text(p, p.value), _interval(p), valid, error)
+        for name, p in model.parameters.items()
+    ]
+
+
+def _interval(parameter: Parameter) -> str:
+    return f"{parameter_text(parameter, parameter.low)} – {parameter_text(parameter, parameter.high)}"
+
+
+def parameter_text(parameter: Parameter, value: float) -> str:
+    """Return a value of the parameter in its unit; "unbounded" where it is infinite."""
+    if math.isinf(value):
+        return "unbounded"
+    if math.isnan(value):
+        return "-"
+    text = _TEXT.get(parameter.unit)
+    return text(value) if text else f"{value:.4g} {parameter.unit}".strip()

@@ -1,0 +1,70 @@
+"""How a point, an axis and its values are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from iobench.record import Record, Run
+from iobench.units import format_size
+
+MODE = "mode"  # not an axis of the point, but shown and separated like one
+
+
+def axis_value(record: Record, axis: str) -> Any:
+    """Return the record's value on ``axis``, where "nbytes" and "mode" always have one."""
+    if axis in record.point:
+        return record.point[axis]
+    return {"nbytes": record.nbytes, MODE: record.mode}.get(axis)
+
+
+def is_size(run: Run, probe: str, axis: str) -> bool:
+    """Tell whether the axis counts bytes: the header's unit, else its name."""
+    axes = run.header.probes.get(probe, {}).get("axes")
+    entry = axes.get(axis) if isinstance(axes, dict) else None
+    unit = entry.get("unit") if isinstance(entry, dict) else None
+    return unit == "bytes" if unit else axis.endswith("bytes")
+
+
+def value_text(value: Any, size: bool) -> str:
+    """Return one axis value as text: sizes in KiB and MiB, everything else as it is."""
+    if value is None:
+        return "-"
+    if size and is_number(value) and value == int(value):
+        return format_size(int(value))
+    return str(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def pairs_text(run: Run, probe: str, pairs: Mapping[str, Any]) -> str:
+    """Return "read, threads 2, 64 KiB": words stand for themselves, numbers need their axis' name."""
+    parts = []
+    for axis, value in pairs.items():
+        size = is_size(run, probe, axis)
+        text = value_text(value, size)
+        bare = (size and is_number(value)) or (isinstance(value, str) and value and not value[0].isdigit())
+        parts.append(text if bare else f"{axis} {text}")
+    return ", ".join(parts)
+
+
+def point_text(run: Run, record: Record) -> str:
+    """Return a point's axes in one short text."""
+    return pairs_text(run, record.probe, record.point)
+
+
+def varying(records: Iterable[Record], axes: Iterable[str]) -> list[str]:
+    """Return those of ``axes`` on which the records differ."""
+    kept = list(records)
+    return [axis for axis in axes if len({repr(axis_value(record, axis)) for record in kept}) > 1]
+
+
+def axes_of(records: Iterable[Record]) -> list[str]:
+    """Return every axis of the records in the order first seen, the mode last."""
+    names: dict[str, None] = {}
+    for record in records:
+        names |= dict.fromkeys(record.point)
+    names.pop(MODE, None)
+    return [*names, MODE]

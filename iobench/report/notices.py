@@ -1,0 +1,148 @@
+"""What the reader must know before he uses a number: sentences that end in the next step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from iobench.check import Verdict
+from iobench.record import Record, Run
+from iobench.report.keyfigures import spread_text
+from iobench.report.names import point_text
+from iobench.timing.sampler import TARGET_FRACTION
+
+ORDER = ("wrong", "impossible", "failed", "suspect", "unproven", "skipped")
+_NAMED = 3  # points named in one sentence; the table has them all
+_LEAD = {
+    "wrong": "delivered wrong data",
+    "impossible": "measured a rate above the physical limit",
+    "failed": "failed",
+    "suspect": "may be disturbed",
+    "unproven": "took a path that is not proven",
+    "skipped": "was skipped",
+}
+_NEXT = {
+    "wrong": "These numbers are in no model and no comparison. Find the fault first: run the point again and, if it "
+    "stays, do not trust this path with data.",
+    "impossible": "These numbers are in no model and no comparison. Compare the limit's source with the hardware "
+    "(iobench topology); if the limit is right, report the probe.",
+    "failed": "Mend the cause, then run the probe again.",
+    "suspect": "Stop other work on the machine and run again; treat the number as a lower bound until then.",
+    "unproven": "Read the number as an upper bound of this path, and see the probe's text for what proves it.",
+    "skipped": "Nothing is wrong with the run: give the machine what is named to measure it.",
+}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One warning: its kind ("wrong" ... "budget", "no limit", "file"), whom it concerns, and the sentences."""
+
+    kind: str
+    text: str
+    points: tuple[str, ...] = ()
+
+
+def counts(verdicts: Mapping[str, Verdict]) -> dict[str, int]:
+    """Return how many points have each verdict: ok first, then the worst first; zeros are left out."""
+    found = Counter(verdict.status for verdict in verdicts.values())
+    return {status: found[status] for status in ("ok", *ORDER) if found[status]}
+
+
+def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
+    """Return every warning of the run, the worst kind first, alike points in one."""
+    found = []
+    for status in ORDER:
+        groups: dict[tuple[str, str], list[Record]] = {}
+        for record in run:
+            if verdicts[record.key].status == status:
+                groups.setdefault((record.probe, _why(record, verdicts[record.key])), []).append(record)
+        found += [_of_status(run, verdicts, status, probe, why, members) for (probe, why), members in groups.items()]
+    return [*found, *_budget(run), *_no_limit(run, verdicts), *_of_file(run)]
+
+
+def _why(record: Record, verdict: Verdict) -> str:
+    """Return what makes points alike: their reason, not a sentence with a figure of each."""
+    if verdict.status == "unproven":
+        return record.first.path or "nothing shows which way the bytes took"
+    return "" if verdict.status == "impossible" else record.reason or verdict.sentence
+
+
+def _of_status(
+    run: Run, verdicts: Mapping[str, Verdict], status: str, probe: str, why: str, records: list[Record]
+) -> Notice:
+    which = _named(run, records)
+    if status == "impossible":
+        why = max((verdicts[record.key] for record in records), key=lambda verdict: verdict.fraction or 0.0).sentence
+    text = f"{probe}: {_points(len(records))} {_LEAD[status]} ({which}): {_sentence(why)} {_NEXT[status]}"
+    return Notice(status, text, tuple(point_text(run, record) for record in records))
+
+
+def _budget(run: Run) -> Iterable[Notice]:
+    target = run.header.request.get("target")
+    wanted = float(target) if isinstance(target, (int, float)) and target else TARGET_FRACTION
+    found: dict[str, list[Record]] = {}
+    for record in run:
+        if record.used and record.time.fraction > wanted and any(line.stop == "budget" for line in record.used):
+            found.setdefault(record.probe, []).append(record)
+    for probe, records in found.items():
+        widest = max(records, key=lambda record: record.time.fraction)
+        text = (
+            f"{probe}: time ended before the interval of {_points(len(records))} was within ±{spread_text(wanted)}; "
+            f"the widest is ±{spread_text(widest.time.fraction)} ({point_text(run, widest)}). "
+            "Give more time with --budget, or compare only differences wider than the intervals."
+        )
+        yield Notice("budget", text, tuple(point_text(run, record) for record in records))
+
+
+def _no_limit(run: Run, verdicts: Mapping[str, Verdict]) -> Iterable[Notice]:
+    def unlimited(record: Record) -> bool:
+        known = verdicts[record.key].limit_bytes_per_s is not None
+        return bool(record.used) and record.quantity == "bandwidth" and record.moved > 0 and not known
+
+    for probe, records in _by_probe(run, unlimited).items():
+        text = (
+            f"{probe}: no physical limit is known for {_points(len(records))} ({_named(run, records)}), so nothing "
+            "says whether the rate is possible. Add the hardware's row to topologies/limits.toml with its source, "
+            "then run again."
+        )
+        yield Notice("no limit", text, tuple(point_text(run, record) for record in records))
+
+
+def _by_probe(run: Run, wanted: Callable[[Record], bool]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in run:
+        if wanted(record):
+            found.setdefault(record.probe, []).append(record)
+    return found
+
+
+def _of_file(run: Run) -> Iterable[Notice]:
+    folder = run.path.parent
+    for warning in run.warnings:
+        yield Notice("file", f"{_sentence(warning)} iobench run --resume {folder} measures what is missing.")
+    planned = run.header.request.get("lines")
+    have = sum(len(record.lines) for record in run)
+    if isinstance(planned, int) and have < planned:
+        text = f"The run is not complete: {have} of {planned} planned measurements are there. "
+        yield Notice("file", f"{text}Go on with iobench run --resume {folder}.")
+    if run.resumed:
+        times = "once" if len(run.resumed) == 1 else f"{len(run.resumed)} times"
+        text = f"The run was interrupted and resumed {times}: launches may lie hours apart. "
+        yield Notice("file", f"{text}Run again without a break where that matters.")
+
+
+def _points(count: int) -> str:
+    return "1 point" if count == 1 else f"{count} points"
+
+
+def _named(run: Run, records: list[Record]) -> str:
+    names = [point_text(run, record) or "its only point" for record in records[:_NAMED]]
+    more = len(records) - len(names)
+    return "; ".join(names) + (f"; and {more} more" if more else "")
+
+
+def _sentence(text: str) -> str:
+    """Return the text with a full stop at its end."""
+    stripped = text.strip() or "no reason was recorded"
+    return stripped if stripped[-1] in ".!?" else f"{stripped}."

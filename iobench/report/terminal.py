@@ -1,0 +1,57 @@
+"""The same rows for the terminal: tables by rich, sentences below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from iobench.check import judge
+from iobench.fit import fit_run
+from iobench.record import Run
+from iobench.report import SUMMARY_COLUMNS, models, summary
+from iobench.report.notices import counts, notices
+
+_STYLES = {"ok": "green", "impossible": "red", "wrong": "bold red", "failed": "red", "skipped": "dim"}
+
+
+def show(console: Console, run: Run) -> None:
+    """Print headline numbers, verdicts and warnings."""
+    rows = summary(run)
+    if rows:
+        console.print(_table(SUMMARY_COLUMNS, rows, (3, 4, 5)))
+    verdicts = judge(run)
+    found = ", ".join(f"{count} {status}" for status, count in counts(verdicts).items())
+    _say(console, f"points: {found or 'none measured'}")
+    for notice in notices(run, verdicts):
+        _say(console, f"{notice.kind}: ", notice.text, _STYLES.get(notice.kind, "yellow"))
+
+
+def show_models(console: Console, run: Run) -> None:
+    """Print parameters with intervals, then findings and the series without a model."""
+    view = models.models_view(fit_run(run))
+    if view.rows:
+        console.print(_table(models.COLUMNS, view.rows, (4, 5, 7)))
+    for name, sentence in view.findings:
+        _say(console, f"{name}: ", sentence)
+    for name, why in view.missing:
+        _say(console, f"{name}: ", f"no model. {why}")
+    if not (view.rows or view.missing):
+        _say(console, "no series has a model: nothing was measured over several sizes")
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(Text(column), justify="right" if number in numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+def _say(console: Console, lead: str, text: str = "", style: str = "") -> None:
+    """Print words as they are: nothing in them is markup, no line is cut."""
+    console.print(Text.assemble((lead, style), text), soft_wrap=not console.is_terminal)

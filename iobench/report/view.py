@@ -1,0 +1,93 @@
+"""Everything the report says, as plain data: HTML, Markdown and the terminal only lay it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iobench import topology
+from iobench.check import Verdict, judge, topology_of
+from iobench.fit import fit_run
+from iobench.record import Run
+from iobench.report import facts
+from iobench.report.charts import charts_of
+from iobench.report.figures import FigureView, figures_of
+from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
+from iobench.report.models import ModelsView, models_view
+from iobench.report.notices import Notice, counts, notices
+from iobench.report.table import Table, table_of
+
+FOLD_ROWS = 24  # longer tables are folded on the page
+_MOST_TILES = 6
+
+
+@dataclass(frozen=True)
+class Section:
+    """One probe: its title, figures and table."""
+
+    probe: str
+    title: str
+    figures: tuple[FigureView, ...]
+    table: Table
+    fold: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """The report of one run."""
+
+    machine: str
+    created: str
+    version: str
+    run_id: str
+    paragraph: str
+    counts: dict[str, int]
+    notices: tuple[Notice, ...]
+    tiles: tuple[KeyFigure, ...]
+    keys: tuple[KeyFigure, ...]
+    models: ModelsView
+    sections: tuple[Section, ...]
+    topology: str
+    facts: tuple[tuple[str, str], ...]
+
+
+def view_of(run: Run) -> View:
+    """Judge, fit and draw the run; needs nothing but its records file."""
+    verdicts = judge(run)
+    sections = tuple(_section(run, probe, verdicts) for probe in dict.fromkeys(record.probe for record in run))
+    keys = key_figures(figure.chart for section in sections for figure in section.figures)
+    machine = {name: value for name, value in run.header.machine.items() if name != "name"}
+    request = {f"request.{name}": value for name, value in run.header.request.items()}
+    return View(
+        machine=run.machine,
+        created=run.header.created,
+        version=run.header.version,
+        run_id=run.header.run_id,
+        paragraph=facts.paragraph(run),
+        counts=counts(verdicts),
+        notices=tuple(notices(run, verdicts)),
+        tiles=tuple(best_per_chart(keys)[:_MOST_TILES]),
+        keys=tuple(keys),
+        models=models_view(fit_run(run)),
+        sections=sections,
+        topology=topology_text(run),
+        facts=tuple(facts.rows({**machine, **request, **run.header.environment})),
+    )
+
+
+def key_figures_of(run: Run, verdicts: Mapping[str, Verdict]) -> list[KeyFigure]:
+    """Return the run's headline numbers without drawing anything."""
+    probes = dict.fromkeys(record.probe for record in run)
+    return key_figures(chart for probe in probes for chart in charts_of(run, probe, verdicts))
+
+
+def topology_text(run: Run) -> str:
+    """Return the stored topology in words."""
+    graph = topology_of(run)
+    return topology.describe(graph) if graph else "The run holds no topology."
+
+
+def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Section:
+    table = table_of(run, probe, verdicts)
+    title = str(run.header.probes.get(probe, {}).get("title", ""))
+    return Section(probe, title, tuple(figures_of(run, probe, verdicts)), table, len(table.rows) > FOLD_ROWS)
