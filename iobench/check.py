@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from iobench._callable import make_callable
 from iobench.errors import UserError
 from iobench.record import Leg, Line, Record, Run
 from iobench.topology.graph import Link, Topology
@@ -196,3 +197,6 @@ def _check_graph(graph: Topology) -> None:
             raise ValueError(f"link {link.a} - {link.b} has the limit {rate!r}")
     if not all(isinstance(node.attrs, dict) and isinstance(node.kind, str) for node in graph.nodes.values()):
         raise ValueError("a node whose attributes are no object")
+
+
+make_callable(__name__, judge)

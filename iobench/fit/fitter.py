@@ -13,6 +13,8 @@ from iobench.fit.model import FitPoint, Measured, Model, between_error
 from iobench.fit.series import Kind, Series
 from iobench.stats import median_interval
 
+_ENOUGH_LAUNCHES = 3
+
 
 def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **options: Any) -> Model:
     """Fit a model of ``kind`` to ``points`` (seconds per operation at each size).
@@ -30,8 +32,9 @@ def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **opti
             f"{len(merged)} sizes: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M"
         )
     launches = max(len(groups) for groups in merged.values())
-    if launches == 1:
-        findings.append("one launch only: the intervals hold for this one process; run at least three launches")
+    if launches < _ENOUGH_LAUNCHES:
+        count = "1 launch" if launches == 1 else f"{launches} launches"
+        findings.append(f"only {count}: the intervals do not hold what differs between processes; run at least three")
     series, measured = _series(merged, seed)
     estimate = chosen.estimate(series, options)
     values = {name: parameter.value for name, parameter in estimate.parameters.items()}

@@ -109,7 +109,7 @@ class Model:
             raise UserError(f"not a model of schema {SCHEMA}: fit it again with iobench fit")
         kinds.get(str(data.get("kind")))
         try:
-            return cls(
+            model = cls(
                 kind=data["kind"],
                 parameters={name: _parameter(value) for name, value in data["parameters"].items()},
                 valid=_pair(data["valid"]),
@@ -118,6 +118,9 @@ class Model:
                 measured=tuple(_measured(point) for point in data["measured"]),
                 findings=[str(sentence) for sentence in data["findings"]],
             )
+            if not model.measured or not math.isfinite(model.curve(model.valid[0])):
+                raise ValueError("nothing measured")
+            return model
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"damaged model ({error}): fit it again with iobench fit") from error
 
