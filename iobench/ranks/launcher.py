@@ -1,0 +1,356 @@
+"""The parent's side: start N ranks by torchrun's environment contract, command them, end them.
+
+No call outlives its deadline. When a rank dies, raises or hangs, the whole group is ended and the error
+names the rank and what it did last; the next call starts a fresh group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from iobench import errors
+from iobench.errors import IobenchError
+from iobench.ranks.shared import SharedState
+
+START_SECONDS = 60.0  # a start imports large libraries, in every rank at once
+CALL_SECONDS = 30.0
+_GRACE_SECONDS = 0.5  # after the first failure: let the others' answers arrive, so that the cause is named
+_END_SECONDS = 2.0
+_MOST_FAILED_STARTS = 2
+_LOG_NBYTES = 4096
+_ROOT = str(Path(__file__).resolve().parents[2])
+_BOOT = (  # iobench from the parent's own place, which must not shadow anything else: so it goes last
+    "import sys; sys.path.insert(0, sys.argv[1]); from iobench.ranks.child import main;"
+    " sys.path.append(sys.path.pop(0)); main()"
+)
+
+
+class RankFailed(IobenchError):
+    """A rank died, raised or gave no answer in time; ``details`` holds tracebacks and captured output."""
+
+    details: str = ""
+
+
+@dataclass
+class _Process:
+    """One running rank and the parent's ends of its pipes."""
+
+    popen: subprocess.Popen[bytes]
+    commands: int
+    answers: int
+    log: IO[bytes]
+    received: bytearray = field(default_factory=bytearray)
+
+    def tail(self) -> str:
+        """Return the last thing the rank printed."""
+        size = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), _LOG_NBYTES, max(0, size - _LOG_NBYTES)).decode("utf-8", "replace").strip()
+
+
+@dataclass
+class _Trouble:
+    """What went wrong in one rank, in the order noticed."""
+
+    rank: int
+    kind: str  # "signal", "exit", "error" or "silent"
+    sentence: str
+    error: str = ""
+    details: str = ""
+
+
+class RankGroup:
+    """N rank processes that run one target; started by the first call, alive until ``close``.
+
+    ``cpus`` are the CPUs each rank may run on, read back in the rank. ``generation`` counts starts: a
+    change tells that the ranks are new and hold nothing of what earlier calls made.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        size: int,
+        *,
+        config: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        pins: Sequence[int] | None = None,
+        start_seconds: float = START_SECONDS,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        if size < 1 or (pins is not None and len(pins) != size):
+            raise ValueError(f"{size} ranks, pins {pins}: one CPU per rank, or None")
+        self.target, self.size = target, size
+        self.config, self.environment = dict(config or {}), dict(environment or {})
+        self.pins, self.start_seconds, self.call_seconds = pins, start_seconds, call_seconds
+        self.cpus: list[list[int]] = []
+        self.generation = 0
+        self.port = 0
+        self._processes: list[_Process] = []
+        self._shared: SharedState | None = None
+        self._failed_starts: list[IobenchError] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """The ranks' process ids, empty when none run."""
+        return [process.popen.pid for process in self._processes]
+
+    def call(self, method: str, deadline: float | None = None, **arguments: Any) -> list[Any]:
+        """Call ``method`` of the target's object in every rank at once; return the answers by rank.
+
+        Arguments and answers are what JSON can hold. Raises RankFailed, or the WrongData, Unavailable or
+        UserError that a rank raised, within ``deadline`` seconds (and half a second of grace).
+        """
+        if not self._processes:
+            self._start()
+        self._send({"call": method, "arguments": arguments})
+        return self._gather(self.call_seconds if deadline is None else deadline)
+
+    def durations(self, method: str, deadline: float | None = None, **arguments: Any) -> list[list[float]]:
+        """Call ``method``, which answers a list of nanoseconds; return seconds as [rank][iteration]."""
+        rows = self.call(method, deadline, **arguments)
+        if len({len(row) for row in rows}) != 1:
+            raise RankFailed(f"ranks answered unequal numbers of durations: {[len(row) for row in rows]}")
+        return [[nanoseconds * 1e-9 for nanoseconds in row] for row in rows]
+
+    def close(self) -> None:
+        """End all ranks, orderly where they answer, by signal otherwise, and reap them."""
+        if self._processes and any(process.popen.poll() is None for process in self._processes):
+            with contextlib.suppress(OSError):
+                self._send({"call": ""})
+            self._wait(_END_SECONDS)
+        self._kill()
+
+    def _start(self) -> None:
+        if len(self._failed_starts) >= _MOST_FAILED_STARTS:
+            raise self._failed_starts[-1]
+        self.generation += 1
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._kill)
+            try:
+                self._launch()
+            except IobenchError as error:
+                self._failed_starts.append(error)
+                raise
+            undo.pop_all()
+        self._failed_starts.clear()
+
+    def _launch(self) -> None:
+        with _shared_memory(self.size) as shared_fd, _reserved_port() as self.port:
+            self._shared = SharedState(shared_fd, self.size)
+            for rank in range(self.size):
+                self._shared.write(rank, "the start of Python")
+                self._processes.append(self._spawn(rank, shared_fd))
+            self._begin()
+
+    def _begin(self) -> None:
+        allowed = len(os.sched_getaffinity(0))
+        for rank, process in enumerate(self._processes):
+            start = {"target": self.target, "config": self.config, "cpus_allowed": allowed}
+            _write(process, {**start, "cpu": self.pins[rank] if self.pins is not None else None})
+        self.cpus = self._gather(self.start_seconds)
+
+    def _spawn(self, rank: int, shared_fd: int) -> _Process:
+        commands_read, commands_write = os.pipe()
+        answers_read, answers_write = os.pipe()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        # The kernel's "parent died" is in truth "the thread that started me died": only the main one lasts.
+        watched = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+        given = (commands_read, answers_write, shared_fd)
+        try:
+            popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, _ROOT, *map(str, given), str(watched)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=given,
+                env={**os.environ, **self.environment, **self._contract(rank)},
+            )
+        except OSError as error:
+            os.close(commands_write)
+            os.close(answers_read)
+            raise RankFailed(f"rank {rank} could not be started: {error.strerror}") from error
+        finally:
+            os.close(commands_read)
+            os.close(answers_write)
+        return _Process(popen, commands_write, answers_read, log)
+
+    def _contract(self, rank: int) -> dict[str, str]:
+        """Return torchrun's variables for one host."""
+        values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.size, "LOCAL_WORLD_SIZE": self.size}
+        values |= {"GROUP_RANK": 0, "MASTER_PORT": self.port}
+        return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in values.items()}}
+
+    def _send(self, message: dict[str, Any]) -> None:
+        for process in self._processes:
+            with contextlib.suppress(BrokenPipeError):  # a dead rank: the gathering names it
+                _write(process, message)
+
+    def _gather(self, seconds: float) -> list[Any]:
+        """Return every rank's next answer; end the group and raise when one fails or is late."""
+        answers: dict[int, Any] = {}
+        troubles: list[_Trouble] = []
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            for rank, process in enumerate(self._processes):
+                selector.register(process.answers, selectors.EVENT_READ, rank)
+            while selector.get_map() and (ready := selector.select(max(0.0, end - time.monotonic()))):
+                for key, _ in ready:
+                    if not self._receive(key.data, answers, troubles):
+                        continue
+                    selector.unregister(key.fileobj)
+                    if troubles:
+                        end = min(end, time.monotonic() + _GRACE_SECONDS)
+        if len(answers) < self.size:
+            raise self._failure(answers, troubles, seconds)
+        return [answers[rank] for rank in range(self.size)]
+
+    def _receive(self, rank: int, answers: dict[int, Any], troubles: list[_Trouble]) -> bool:
+        """Read what one rank sent; tell whether it has answered or ended."""
+        process = self._processes[rank]
+        data = os.read(process.answers, 1 << 20)
+        process.received += data
+        if not data:
+            troubles.append(self._death(rank))
+        elif not data.endswith(b"\n"):
+            return False
+        else:
+            message = json.loads(process.received)
+            process.received.clear()
+            if "value" in message:
+                answers[rank] = message["value"]
+            else:
+                sentence = f"raised {message['error']} in {self._state(rank)}: {message['text']}"
+                troubles.append(_Trouble(rank, "error", sentence, message["error"], message["traceback"]))
+        return True
+
+    def _death(self, rank: int) -> _Trouble:
+        popen = self._processes[rank].popen
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            popen.wait(_END_SECONDS)
+        code, doing = popen.returncode, self._state(rank)
+        if code is None:
+            return _Trouble(rank, "silent", f"closed its pipe while in {doing}")
+        if code < 0:
+            return _Trouble(rank, "signal", f"killed by signal {-code} while in {doing}")
+        return _Trouble(rank, "exit", f"ended with exit status {code} while in {doing}")
+
+    def _failure(self, answers: dict[int, Any], troubles: list[_Trouble], seconds: float) -> IobenchError:
+        """End the group; return the error that names the cause, the others' state and what was printed."""
+        heard = answers.keys() | {trouble.rank for trouble in troubles}
+        silent = [self._silence(rank, seconds) for rank in range(self.size) if rank not in heard]
+        # A death makes the others' transports raise, so it explains their errors and their silence.
+        order = {"signal": 0, "exit": 1, "error": 2, "silent": 3}
+        causes = sorted([*troubles, *silent], key=lambda trouble: order[trouble.kind])
+        first = causes[0]
+        text = f"rank {first.rank} {first.sentence}"
+        if first.kind == "silent":
+            text = "; ".join(f"rank {trouble.rank} {trouble.sentence}" for trouble in causes)
+        elif first.kind in ("signal", "exit") and (said := self._processes[first.rank].tail()):
+            text += f"; its last output: {said.splitlines()[-1]}"
+        error = _error(first, text)
+        details = [trouble.details for trouble in causes if trouble.details]
+        details += [f"rank {rank} printed:\n{said}" for rank, p in enumerate(self._processes) if (said := p.tail())]
+        if isinstance(error, RankFailed):
+            error.details = "\n".join(details)
+        self._kill()
+        return error
+
+    def _silence(self, rank: int, seconds: float) -> _Trouble:
+        stopped = " (stopped by a signal)" if _process_state(self._processes[rank].popen.pid) == "T" else ""
+        return _Trouble(rank, "silent", f"gave no answer within {seconds:g} s while in {self._state(rank)}{stopped}")
+
+    def _state(self, rank: int) -> str:
+        return (self._shared.read(rank) if self._shared else "") or "an unknown state"
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.popen.wait(max(0.0, end - time.monotonic()))
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            if process.popen.poll() is None:
+                process.popen.send_signal(signal.SIGKILL)
+        for process in self._processes:
+            process.popen.wait()
+            os.close(process.commands)
+            os.close(process.answers)
+            process.log.close()
+        self._processes.clear()
+        if self._shared:
+            self._shared.close()
+            self._shared = None
+
+
+@contextlib.contextmanager
+def group(target: str, size: int, **options: Any) -> Iterator[RankGroup]:
+    """Yield a RankGroup of ``size`` ranks and end it on leaving; options as of RankGroup.
+
+    ``target`` ("file.py:name" or "package.module:name") is called once in each rank with a child.Rank;
+    the public methods of what it returns answer ``call``.
+    """
+    ranks = RankGroup(target, size, **options)
+    try:
+        yield ranks
+    finally:
+        ranks.close()
+
+
+def _error(trouble: _Trouble, text: str) -> IobenchError:
+    kind = getattr(errors, trouble.error, None)
+    if isinstance(kind, type) and issubclass(kind, IobenchError):
+        return kind(text)
+    return RankFailed(text)
+
+
+def _write(process: _Process, message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[os.write(process.commands, data) :]
+
+
+@contextlib.contextmanager
+def _shared_memory(size: int) -> Iterator[int]:
+    fd = SharedState.create(size)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Yield a TCP port that the kernel gives to nobody who asks for any port; rank 0 can listen on it.
+
+    The socket stays bound and never listens: SO_REUSEADDR on both sides lets rank 0 bind beside it.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield int(keeper.getsockname()[1])
+
+
+def _process_state(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def one_cpu_each(size: int) -> list[int] | None:
+    """Return one allowed CPU per rank, None where there are more ranks than CPUs."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return cpus[:size] if size <= len(cpus) else None

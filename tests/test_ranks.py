@@ -1,0 +1,388 @@
+"""Groups of ranks: the contract, the answers, and every way a rank can end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iobench import ranks
+from iobench.errors import Unavailable, WrongData
+from iobench.ranks import RankFailed, sockets
+from iobench.ranks.shared import SharedState
+from iobench.timing.sampler import Sampler
+
+WORKER = """
+import os, signal, socket, sys, time
+from iobench.errors import Unavailable, WrongData
+
+NAMES = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT EXTRA".split()
+
+class Worker:
+    def __init__(self, rank):
+        self.rank = rank
+        self.asked = 0
+        if rank.config.get("fail_start"):
+            raise RuntimeError("no device")
+        if rank.config.get("hang_start"):
+            rank.state("the init")
+            time.sleep(60)
+
+    def contract(self):
+        return {name: os.environ.get(name) for name in NAMES}
+
+    def identity(self):
+        return [self.rank.rank, self.rank.size, self.rank.local_rank, self.rank.config, sorted(os.sched_getaffinity(0))]
+
+    def count(self):
+        self.asked += 1
+        return self.asked
+
+    def echo(self, value):
+        return value
+
+    def noisy(self):
+        print("x" * 300000)
+        return "done"
+
+    def times(self, count):
+        return [1000 + self.rank.rank] * (count if self.rank.rank == 0 or count < 100 else count - 1)
+
+    def meet(self, count, late=0.0):
+        moments = []
+        for _ in range(count):
+            if self.rank.rank == 1:
+                time.sleep(late)
+            self.rank.barrier()
+            moments.append(time.perf_counter_ns())
+        return moments
+
+    def in_rank_1(self, what):
+        self.rank.state("all_reduce of 65536 bytes")
+        if self.rank.rank != 1:
+            self.rank.state("waiting")
+            time.sleep(60)
+        getattr(self, what)()
+
+    def die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def stop(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def leave(self):
+        print("the library gave up", file=sys.stderr, flush=True)
+        os._exit(7)
+
+    def fail(self):
+        raise ValueError("bad tensor")
+
+    def wrong(self):
+        raise WrongData("element 3 is 4, not 6")
+
+    def unavailable(self):
+        raise Unavailable("needs two GPUs")
+
+    def unspeakable(self):
+        return {1, 2}
+
+    def listen_as_master(self):
+        if self.rank.rank == 0:
+            with socket.socket() as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+                listener.listen()
+        return True
+"""
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("ranks") / "worker.py"
+    file.write_text(WORKER)
+    return f"{file}:Worker"
+
+
+def _gone(pid: int, seconds: float = 3.0) -> bool:
+    """Tell whether the process has ended (a zombie whose parent is no longer ours counts as ended)."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_ranks_get_torchruns_environment(worker: str) -> None:
+    with ranks.group(worker, 2, environment={"EXTRA": "yes"}) as group:
+        first, second = group.call("contract")
+        assert first == {
+            "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(group.port), "EXTRA": "yes",
+        }  # fmt: skip
+        assert second["RANK"] == second["LOCAL_RANK"] == "1"
+        assert second["MASTER_PORT"] == first["MASTER_PORT"]
+
+
+def test_ranks_stay_alive_over_calls_and_share_nothing_with_the_parent(worker: str) -> None:
+    with ranks.group(worker, 2, config={"depth": 3}) as group:
+        assert [row[:4] for row in group.call("identity")] == [[0, 2, 0, {"depth": 3}], [1, 2, 1, {"depth": 3}]]
+        assert group.call("count") == [1, 1]
+        pids = group.pids
+        assert group.call("count") == [2, 2]
+        assert group.pids == pids
+        assert os.getpid() not in pids
+    assert all(map(_gone, pids))
+    assert group.pids == []
+
+
+def test_answers_larger_than_a_pipe_and_loud_ranks_do_not_block(worker: str) -> None:
+    value = list(range(60000))
+    with ranks.group(worker, 2) as group:
+        assert group.call("echo", value=value) == [value, value]
+        assert group.call("noisy") == ["done", "done"]
+
+
+def test_pins_are_read_back_in_the_rank(worker: str) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    with ranks.group(worker, 2, pins=[cpu, cpu]) as group:
+        assert [row[4] for row in group.call("identity")] == [[cpu], [cpu]]
+        assert group.cpus == [[cpu], [cpu]]
+
+
+def test_one_cpu_each_only_where_there_are_enough() -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    assert ranks.one_cpu_each(len(allowed)) == allowed
+    assert ranks.one_cpu_each(len(allowed) + 1) is None
+
+
+def test_master_port_can_be_listened_on(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        assert group.call("listen_as_master") == [True, True]
+
+
+def test_durations_become_seconds_by_rank(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        assert group.durations("times", count=3) == [[pytest.approx(1e-6)] * 3, [pytest.approx(1.001e-6)] * 3]
+        with pytest.raises(RankFailed, match=r"unequal numbers of durations: \[100, 99\]"):
+            group.durations("times", count=100)
+
+
+def test_barrier_holds_the_early_rank_until_the_late_one_comes(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        early, late = group.call("meet", count=5, late=0.05)
+    for before, now in zip(late[:-1], early[1:], strict=True):
+        assert now - before > 45e6  # each round, the early rank leaves only after the late one's sleep
+
+
+def test_more_ranks_than_cpus_meet_too(worker: str) -> None:
+    size = len(os.sched_getaffinity(0)) + 1
+    if size > 9:
+        pytest.skip(f"would start {size} processes")
+    with ranks.group(worker, size) as group:
+        assert [len(row) for row in group.call("meet", count=50)] == [50] * size
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("die", "rank 1 killed by signal 9 while in all_reduce of 65536 bytes"),
+        ("leave", "rank 1 ended with exit status 7 while in all_reduce of 65536 bytes; its last output: the library"),
+        ("fail", "rank 1 raised ValueError in all_reduce of 65536 bytes: bad tensor"),
+        ("unspeakable", None),
+    ],
+)
+def test_a_failed_rank_ends_the_group_at_once_and_is_named(worker: str, what: str, sentence: str | None) -> None:
+    with ranks.group(worker, 2) as group:
+        group.call("count")
+        pids = group.pids
+        start = time.monotonic()
+        if sentence is None:
+            with pytest.raises(RankFailed, match=r"rank 0 raised TypeError in .*set is not JSON serializable"):
+                group.call(what, deadline=20)
+        else:
+            with pytest.raises(RankFailed) as caught:
+                group.call("in_rank_1", deadline=20, what=what)
+            assert sentence in str(caught.value)
+            assert "\n" not in str(caught.value)
+        assert time.monotonic() - start < 5
+        assert all(map(_gone, pids))
+
+
+def test_traceback_is_kept_apart_from_the_sentence(worker: str) -> None:
+    with ranks.group(worker, 2) as group, pytest.raises(RankFailed) as caught:
+        group.call("in_rank_1", what="fail")
+    assert 'raise ValueError("bad tensor")' in caught.value.details
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "text"),
+    [("wrong", WrongData, "element 3 is 4, not 6"), ("unavailable", Unavailable, "needs two GPUs")],
+)
+def test_the_projects_own_errors_keep_their_kind(worker: str, what: str, kind: type[Exception], text: str) -> None:
+    with ranks.group(worker, 2) as group, pytest.raises(kind, match=f"rank 1 .*{text}"):
+        group.call("in_rank_1", what=what)
+
+
+def test_hung_ranks_end_at_the_deadline_with_their_states(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        group.call("count")
+        pids = group.pids
+        start = time.monotonic()
+        with pytest.raises(RankFailed) as caught:
+            group.call("in_rank_1", deadline=0.5, what="stop")
+        assert time.monotonic() - start < 3
+        assert str(caught.value) == (
+            "rank 0 gave no answer within 0.5 s while in waiting; "
+            "rank 1 gave no answer within 0.5 s while in all_reduce of 65536 bytes (stopped by a signal)"
+        )
+        assert all(map(_gone, pids))
+
+
+def test_the_next_call_starts_a_fresh_group(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        assert group.call("count") == [1, 1]
+        with pytest.raises(RankFailed):
+            group.call("in_rank_1", what="die")
+        assert group.call("count") == [1, 1]
+        assert group.generation == 2
+
+
+def test_a_rank_killed_between_calls_is_named(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        group.call("count")
+        os.kill(group.pids[0], signal.SIGKILL)
+        with pytest.raises(RankFailed, match="rank 0 killed by signal 9"):
+            group.call("count")
+
+
+def test_starts_that_fail_are_not_repeated_for_ever(worker: str) -> None:
+    with ranks.group(worker, 2, config={"fail_start": True}) as group:
+        for _ in range(4):
+            with pytest.raises(RankFailed, match="raised RuntimeError in the start: no device"):
+                group.call("count")
+        assert group.generation == 2
+
+
+def test_a_start_that_hangs_ends_at_its_deadline(worker: str) -> None:
+    with ranks.group(worker, 2, config={"hang_start": True}, start_seconds=1.0) as group:
+        with pytest.raises(RankFailed, match="rank 0 gave no answer within 1 s while in"):
+            group.call("count")
+        assert group.pids == []
+
+
+def test_a_target_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with ranks.group(f"{tmp_path}/none.py:Worker", 1) as group, pytest.raises(RankFailed, match=r"none\.py"):
+        group.call("count")
+
+
+def test_leaving_ends_ranks_that_hang(worker: str) -> None:
+    with ranks.group(worker, 1) as group:
+        group.call("count")
+        pids = group.pids
+        os.kill(pids[0], signal.SIGSTOP)
+        start = time.monotonic()
+    assert time.monotonic() - start < 5
+    assert all(map(_gone, pids))
+
+
+def test_sampler_keeps_one_group_for_the_launch(worker: str) -> None:
+    sampler = Sampler()
+    make: Callable[[], Any] = lambda: ranks.group(worker, 2)  # noqa: E731 - as a probe writes it
+    group = sampler.shared(("ranks", 2), make)
+    group.call("count")
+    assert sampler.shared(("ranks", 2), make).call("count") == [2, 2]
+    pids = group.pids
+    sampler.close()
+    assert all(map(_gone, pids))
+
+
+@pytest.mark.parametrize("from_thread", [False, True])
+def test_ranks_die_with_a_killed_parent(worker: str, from_thread: bool) -> None:
+    begin = "group.call('count'); print(*group.pids, flush=True)"
+    run = f"import threading; t = threading.Thread(target=lambda: ({begin.replace('; ', ', ')})); t.start(); t.join()"
+    code = f"import time; from iobench.ranks import RankGroup; group = RankGroup({worker!r}, 2)\n"
+    code += f"{run if from_thread else begin}\ntime.sleep(60)"
+    root = str(Path(ranks.__file__).parents[2])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+    )
+    with parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        assert not any(_gone(pid, 0.2) for pid in pids)
+        parent.kill()
+    assert all(map(_gone, pids))
+
+
+def test_shared_state_survives_odd_texts() -> None:
+    fd = SharedState.create(2)
+    try:
+        shared = SharedState(fd, 2)
+        shared.write(1, "größer " * 100)
+        shared.write(0, "short")
+        assert shared.read(0) == "short"
+        assert shared.read(1).startswith("größer größer")
+        shared.write(1, "x")
+        assert shared.read(1) == "x"
+        shared.close()
+    finally:
+        os.close(fd)
+
+
+def test_sockets_count_what_a_connection_received() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as left, server.accept()[0] as right:
+            left.sendall(b"x" * 5000)
+            thread = threading.Thread(target=right.recv, args=(5000, socket.MSG_WAITALL))
+            thread.start()
+            thread.join()
+            mine = {entry["local"]: entry for entry in sockets.own() if str(port) in entry["local"] + entry["peer"]}
+            if mine and next(iter(mine.values()))["received"] is None:
+                pytest.skip("this kernel does not count bytes in tcp_info (Linux 4.1 does)")
+            entry = mine[f"127.0.0.1:{port}"]
+            assert entry["received"] == 5000
+            assert entry["peer"] == f"127.0.0.1:{left.getsockname()[1]}"
+    assert not any(str(port) in entry["local"] for entry in sockets.own())
+
+
+def _entry(local: str, peer: str, received: int | None) -> dict[str, Any]:
+    return {"local": local, "peer": peer, "received": received}
+
+
+def test_between_keeps_only_connections_of_two_ranks() -> None:
+    per_rank = [
+        [
+            _entry("127.0.0.1:5000", "127.0.0.1:6000", 10),  # rank 1
+            _entry("127.0.0.1:29500", "127.0.0.1:7000", 99),  # the rendezvous
+            _entry("10.0.0.1:5001", "10.0.0.9:22", 1),  # somebody else
+            _entry("127.0.0.1:5002", "127.0.0.1:5003", 7),  # itself
+            _entry("127.0.0.1:5003", "127.0.0.1:5002", 7),
+        ],
+        [
+            _entry("127.0.0.1:6000", "127.0.0.1:5000", 20),
+            _entry("127.0.0.1:7000", "127.0.0.1:29500", 99),
+            _entry("10.0.0.1:8000", "10.0.0.1:8001", 30),
+        ],
+        [_entry("10.0.0.1:8001", "10.0.0.1:8000", 40), _entry("127.0.0.1:9000", "127.0.0.1:9001", None)],
+    ]
+    found = {(c.sender, c.receiver): (c.received, c.loopback) for c in sockets.between(per_rank, without_port=29500)}
+    assert found == {(1, 0): (10, True), (0, 1): (20, True), (2, 1): (30, False), (1, 2): (40, False)}
+
+
+def test_bad_pins_are_refused() -> None:
+    with pytest.raises(ValueError, match="one CPU per rank"):
+        ranks.RankGroup("x:y", 2, pins=[0])
