@@ -19,7 +19,7 @@ MOST_BARS = 24
 CROSSED = ("impossible", "wrong")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mark:
     """One measured point: ``y`` with its interval in bytes/s or seconds, ``limit`` in the same unit."""
 
@@ -71,7 +71,7 @@ def charts_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> list[Cha
 
 def _plots(run: Run, probe: str, records: list[Record]) -> list[Mapping[str, Any]]:
     declared = run.header.probes.get(probe, {}).get("plots")
-    usable = [p for p in declared if isinstance(p, dict)] if isinstance(declared, list) else []
+    usable: list[Mapping[str, Any]] = [p for p in declared if isinstance(p, dict)] if isinstance(declared, list) else []
     return usable or _default_plots(records)
 
 

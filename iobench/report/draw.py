@@ -27,7 +27,7 @@ _WIDTH = 5.0  # inches: 360 points, the width of a phone, so that text keeps its
 _LIMIT_IN_VIEW = 2.5  # a limit further above the data than this is named, not drawn, on a linear axis
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "iobench", "svg.fonttype": "none", "text.parse_math": False, "axes.formatter.use_mathtext": False,
-    "font.family": ["DejaVu Sans"], "font.size": 8.5, "text.color": INK, "axes.edgecolor": MUTED,
+    "font.family": ["DejaVu Sans"], "font.size": 9.2, "text.color": INK, "axes.edgecolor": MUTED,
     "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
     "ytick.labelcolor": INK, "axes.facecolor": PAPER, "figure.facecolor": PAPER, "savefig.facecolor": PAPER,
     "axes.linewidth": 0.7, "grid.color": GRID, "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -81,7 +81,7 @@ def _draw_curves(axes: Any, chart: Chart) -> None:
     axes.set_ylim(low, high)
     ticks.value_axis(axes.yaxis, chart.y, low, high, log)
     axes.set_ylim(low, high)
-    axes.set_title(_y_title(chart), loc="left", fontsize=8.5, color=MUTED, pad=13 if chart.caches else 5)
+    axes.set_title(_y_title(chart), loc="left", fontsize=9.2, color=MUTED, pad=15 if chart.caches else 5)
     _name_crossed(axes, chart)
     _mark_caches(axes, chart)
 
@@ -177,7 +177,7 @@ def _name(axes: Any, mark: Mark) -> None:
     side = -1 if along > 0.6 else 1
     axes.annotate(
         mark.status, (mark.x, mark.y), xytext=(7 * side, 5), textcoords="offset points", va="bottom",
-        ha="right" if side < 0 else "left", color=ALARM, fontsize=8, zorder=6,
+        ha="right" if side < 0 else "left", color=ALARM, fontsize=8.7, zorder=6,
     )  # fmt: skip
 
 
@@ -188,13 +188,13 @@ def _mark_caches(axes: Any, chart: Chart) -> None:
             axes.axvline(nbytes, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
             axes.annotate(
                 f"{name} {x_text(chart, nbytes)}", (nbytes, 1.0), xycoords=("data", "axes fraction"),
-                xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=7.5, color=MUTED,
+                xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=8, color=MUTED,
             )  # fmt: skip
 
 
 def _legend_columns(chart: Chart) -> int:
     longest = max((len(curve.label) for curve in chart.curves), default=1)
-    return max(1, min(4, 62 // (longest + 7)))
+    return max(1, min(4, 56 // (longest + 7)))
 
 
 def _legend_rows(chart: Chart) -> int:
@@ -235,7 +235,7 @@ def _legend(figure: Figure, chart: Chart, rows: int) -> None:
     handles = [Line2D([], [], **look) for _, look in entries]
     figure.legend(
         handles, [label for label, _ in entries], loc="outside lower left", ncols=_legend_columns(chart),
-        frameon=False, fontsize=8, handlelength=2.6, columnspacing=1.4, borderaxespad=0.2,
+        frameon=False, fontsize=8.7, handlelength=2.6, columnspacing=1.4, borderaxespad=0.2,
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def _draw_bars(axes: Any, chart: Chart) -> None:
     axes.set_yticks(range(len(rows)), [_bar_label(chart, curve, mark) for _, curve, mark in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_title(_y_title(chart), loc="left", fontsize=8.5, color=MUTED, pad=5)
+    axes.set_title(_y_title(chart), loc="left", fontsize=9.2, color=MUTED, pad=5)
 
 
 def _bar_view(axes: Any, chart: Chart) -> tuple[float, float]:
@@ -280,7 +280,7 @@ def _draw_bar(axes: Any, chart: Chart, row: int, mark: Mark, colour: str) -> Non
         axes.plot([mark.y / 2], [row], marker="x", color=ALARM, markersize=7, markeredgewidth=1.5, zorder=4)
     label = text if mark.status == "ok" else f"{text} {mark.status}"
     axes.annotate(
-        label, (mark.high, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8,
+        label, (mark.high, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.7,
         color=ALARM if crossed else INK, zorder=4,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Figures with their words: the SVG for a page, the SVG for a file, the caption and the text for those who cannot see it."""
+"""Figures with their words: the SVG for a page and for a file, the caption, the text for those who cannot see it."""
 
 from __future__ import annotations
 

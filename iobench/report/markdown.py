@@ -9,7 +9,7 @@ from iobench.report import models, words
 from iobench.report.view import Section, View
 
 KEY_COLUMNS = ("probe", "figure", "what", "value", "95 %", "of limit", "at", "verdict")
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+_SPECIAL = re.compile(r"([\\`*\[\]<>#|~$]|(?<!\w)_|_(?!\w))")
 _LINE_BREAKS = re.compile(r"\s*[\r\n\u2028\u2029]+\s*")
 
 
@@ -69,7 +69,7 @@ def _keys(view: View) -> list[str]:
 
 def _models(view: View) -> list[str]:
     found = view.models
-    rows = table(models.COLUMNS, found.rows, (4, 5, 7)) if found.rows else "No series has a model."
+    rows = table(models.COLUMNS, found.rows, models.NUMERIC) if found.rows else "No series has a model."
     said = [f"- **{text(name)}**: {text(sentence)}" for name, sentence in found.findings]
     said += [f"- **{text(name)}**: no model. {text(why)}" for name, why in found.missing]
     return ["## Fitted models", rows, "\n".join(said)]
@@ -81,7 +81,7 @@ def _section(section: Section, figures: str) -> list[str]:
         alt = text(figure.alt)
         parts += [f"### {text(figure.title)}", f"![{alt}]({figures}/{figure.name}.svg)", text(figure.caption)]
     points = section.table
-    body = [*map(text, points.shared), table(points.columns, (row.cells for row in points.rows), points.numeric)]
+    body = [text(" ".join(points.shared)), table(points.columns, (row.cells for row in points.rows), points.numeric)]
     if points.rules:
         body.append("Bytes rules: " + "; ".join(f"**{letter}** {text(rule)}" for letter, rule in points.rules) + ".")
     if section.fold:

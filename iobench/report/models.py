@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from iobench.fit import Fitted, Model, Parameter
+from iobench.report.names import percent, range_text
 from iobench.units import format_rate, format_seconds, format_size
 
-COLUMNS = ("probe", "series", "model", "parameter", "value", "95 % interval", "valid", "leave-one-out error")
-_TEXT = {"s": format_seconds, "bytes/s": format_rate, "bytes": lambda value: format_size(round(value))}
+COLUMNS = ("series", "parameter", "value", "95 % interval", "model", "valid", "leave-one-out error")
+NUMERIC = (2, 3, 6)
+_TEXT: dict[str, Callable[[float], str]] = {
+    "s": format_seconds,
+    "bytes/s": format_rate,
+    "bytes": lambda value: format_size(round(value)),
+}
 
 
 @dataclass(frozen=True)
@@ -39,22 +45,22 @@ def models_view(fitted: Iterable[Fitted]) -> ModelsView:
 
 
 def _name(one: Fitted) -> str:
-    return ", ".join(part for part in (one.probe, one.series, one.mode) if part)
+    return ", ".join(part for part in (f"{one.probe} {one.series}".strip(), one.mode) if part)
 
 
 def _rows(one: Fitted, model: Model) -> list[tuple[str, ...]]:
     low, high = model.valid
     valid = f"{format_size(low)} – {format_size(high)}"
-    error = f"{model.error:.1%}" if math.isfinite(model.error) else "too few sizes"
-    series = ", ".join(part for part in (one.series, one.mode) if part)
-    return [
-        (one.probe, series, model.kind, name, parameter_text(p, p.value), _interval(p), valid, error)
-        for name, p in model.parameters.items()
-    ]
+    error = percent(model.error) if math.isfinite(model.error) else "too few sizes"
+    rows: list[tuple[str, ...]] = []
+    for name, p in model.parameters.items():
+        series, *facts = ("", "", "", "") if rows else (_name(one), model.kind, valid, error)
+        rows.append((series, name, parameter_text(p, p.value), _interval(p), *facts))
+    return rows
 
 
 def _interval(parameter: Parameter) -> str:
-    return f"{parameter_text(parameter, parameter.low)} – {parameter_text(parameter, parameter.high)}"
+    return range_text(parameter_text(parameter, parameter.low), parameter_text(parameter, parameter.high))
 
 
 def parameter_text(parameter: Parameter, value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -68,3 +69,19 @@ def axes_of(records: Iterable[Record]) -> list[str]:
         names |= dict.fromkeys(record.point)
     names.pop(MODE, None)
     return [*names, MODE]
+
+
+def range_text(low: str, high: str) -> str:
+    """Return "1.20–1.24 us": the unit once where both ends share it."""
+    number, _, unit = low.rpartition(" ")
+    return f"{number}–{high}" if number and high.endswith(f" {unit}") else f"{low} – {high}"
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as per cent with two digits, more where it is above 10 % ("0.41 %", "47 %")."""
+    value = fraction * 100
+    if not math.isfinite(value):
+        return "-"
+    if 0 < value < 0.001:
+        return "< 0.001 %"
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
-from iobench.report.keyfigures import spread_text
-from iobench.report.names import point_text
+from iobench.report.names import percent, point_text
 from iobench.timing.sampler import TARGET_FRACTION
 
 ORDER = ("wrong", "impossible", "failed", "suspect", "unproven", "skipped")
@@ -28,8 +27,8 @@ _NEXT = {
     "impossible": "These numbers are in no model and no comparison. Compare the limit's source with the hardware "
     "(iobench topology); if the limit is right, report the probe.",
     "failed": "Mend the cause, then run the probe again.",
-    "suspect": "Stop other work on the machine and run again; treat the number as a lower bound until then.",
-    "unproven": "Read the number as an upper bound of this path, and see the probe's text for what proves it.",
+    "suspect": "Stop other work on the machine and run again; undisturbed it is likely to be faster.",
+    "unproven": "Do not quote the number for this path; the first lines of the probe's file say what would prove it.",
     "skipped": "Nothing is wrong with the run: give the machine what is named to measure it.",
 }
 
@@ -88,8 +87,8 @@ def _budget(run: Run) -> Iterable[Notice]:
     for probe, records in found.items():
         widest = max(records, key=lambda record: record.time.fraction)
         text = (
-            f"{probe}: time ended before the interval of {_points(len(records))} was within ±{spread_text(wanted)}; "
-            f"the widest is ±{spread_text(widest.time.fraction)} ({point_text(run, widest)}). "
+            f"{probe}: time ended before the interval of {_points(len(records))} was within ±{percent(wanted)}; "
+            f"the widest is ±{percent(widest.time.fraction)} ({point_text(run, widest)}). "
             "Give more time with --budget, or compare only differences wider than the intervals."
         )
         yield Notice("budget", text, tuple(point_text(run, record) for record in records))

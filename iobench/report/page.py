@@ -19,6 +19,7 @@ def render(view: View) -> str:
         .render(
             view=view,
             model_columns=models.COLUMNS,
+            model_numeric=models.NUMERIC,
             made=words.MADE,
             definitions=words.DEFINITIONS,
             css=_read("page.css"),

@@ -7,10 +7,25 @@ from dataclasses import dataclass, field
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
-from iobench.report.names import axes_of, axis_value, is_number, is_size, pairs_text, value_text, varying
+from iobench.report.names import (
+    axes_of,
+    axis_value,
+    is_number,
+    is_size,
+    pairs_text,
+    percent,
+    range_text,
+    value_text,
+    varying,
+)
 from iobench.units import format_rate, format_seconds
 
 _NUMERIC = ("median", "95 % interval", "P95", "P99", "n", "rate", "of limit")
+_SAME = {
+    "n": "Samples / launches of every point",
+    "path taken": "Path of every point",
+    "stopped by": "Every point was stopped by",
+}
 _AXIS = "axis:"  # in front of axes' names while the row is built: an axis may be called "rate" or "n"
 
 
@@ -40,21 +55,22 @@ def table_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Table:
     shown = varying(records, axes) or axes[:1]
     rules = _rules(records)
     rows = [_cells(run, record, shown, verdicts[record.key], rules) for record in records]
-    names = [name for name in rows[0] if _worth_showing(name, rows, len(rules))]
+    same = _same(rows)
+    names = [name for name in rows[0] if name not in same and _worth_showing(name, rows, len(rules))]
     numeric = frozenset(i for i, name in enumerate(names) if name in _NUMERIC or _is_number(records, name))
     made = tuple(
         Row(tuple(row[name] for name in names), verdicts[record.key].status)
         for row, record in zip(rows, records, strict=True)
     )
     columns = tuple(name.removeprefix(_AXIS) for name in names)
-    return Table(columns, made, _shared(run, records, shown, rules), _lettered(rules), numeric)
+    return Table(columns, made, (*_shared(run, records, shown, rules), *same.values()), _lettered(rules), numeric)
 
 
 def _cells(run: Run, record: Record, axes: list[str], verdict: Verdict, rules: Mapping[str, str]) -> dict[str, str]:
     row = {_AXIS + axis: value_text(axis_value(record, axis), is_size(run, record.probe, axis)) for axis in axes}
     row |= _time_cells(record)
     row["rate"] = _rate(record)
-    row["of limit"] = f"{verdict.fraction:.1%}" if verdict.fraction is not None and record.used else "-"
+    row["of limit"] = percent(verdict.fraction) if verdict.fraction is not None and record.used else "-"
     row["verdict"] = verdict.status
     row["path taken"] = _path(record)
     row["stopped by"] = _stops(record)
@@ -68,18 +84,11 @@ def _time_cells(record: Record) -> dict[str, str]:
     time, tails = record.time, record.tails
     return {
         "median": format_seconds(time.median),
-        "95 % interval": interval_text(time.low, time.high),
+        "95 % interval": range_text(format_seconds(time.low), format_seconds(time.high)),
         "P95": "-" if tails.p95 is None else format_seconds(tails.p95),
         "P99": "-" if tails.p99 is None else format_seconds(tails.p99),
         "n": f"{time.n} / {time.groups}",
     }
-
-
-def interval_text(low: float, high: float) -> str:
-    """Return "1.20-1.24 us": the unit once where both ends share it."""
-    first, last = format_seconds(low), format_seconds(high)
-    number, unit = first.rpartition(" ")[::2]
-    return f"{number}–{last}" if last.endswith(f" {unit}") else f"{first} – {last}"
 
 
 def _rate(record: Record) -> str:
@@ -90,7 +99,7 @@ def _rate(record: Record) -> str:
 
 def _path(record: Record) -> str:
     line = record.first
-    if not record.used and not line.path:
+    if not record.used:
         return "-"
     return f"{line.path or 'not recorded'} ({'proven' if line.proven else 'unproven'})"
 
@@ -107,6 +116,16 @@ def _rules(records: list[Record]) -> dict[str, str]:
 
 def _lettered(rules: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((letter, text) for text, letter in rules.items()) if len(rules) > 1 else ()
+
+
+def _same(rows: list[dict[str, str]]) -> dict[str, str]:
+    """Return column -> sentence for the columns in which every measured point says the same."""
+    found = {}
+    for name, lead in _SAME.items():
+        values = {row[name] for row in rows} - {"-"}
+        if len(values) == 1 and len(rows) > 1:
+            found[name] = f"{lead}: {values.pop()}."
+    return found
 
 
 def _worth_showing(name: str, rows: list[dict[str, str]], rules: int) -> bool:

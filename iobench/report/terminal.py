@@ -34,7 +34,7 @@ def show_models(console: Console, run: Run) -> None:
     """Print parameters with intervals, then findings and the series without a model."""
     view = models.models_view(fit_run(run))
     if view.rows:
-        console.print(_table(models.COLUMNS, view.rows, (4, 5, 7)))
+        console.print(_table(models.COLUMNS, view.rows, models.NUMERIC))
     for name, sentence in view.findings:
         _say(console, f"{name}: ", sentence)
     for name, why in view.missing:
