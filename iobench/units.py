@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 from iobench.errors import UserError
 
@@ -21,6 +22,7 @@ MB = 10**6
 GB = 10**9
 KHZ = 10**3
 MHZ = 10**6
+MOST_NBYTES = 2**63 - 1
 NS = 1e-9
 US = 1e-6
 MS = 1e-3
@@ -43,8 +45,9 @@ def parse_size(text: str) -> int:
     factor = _SIZE_SUFFIX.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise UserError(f"'{text}' is not a size: write bytes or a suffix, as in 8, 4KiB, 512M, 1G")
-    number = match[1]
-    nbytes = int(number) * factor if "." not in number else float(number) * factor
+    nbytes = Decimal(match[1]) * factor  # exact, where a float would round or overflow
+    if nbytes > MOST_NBYTES:
+        raise UserError(f"'{text}' is larger than any memory or disk: write a size below 8 EiB")
     if nbytes != int(nbytes):
         raise UserError(f"'{text}' is not a whole number of bytes: write it in a smaller unit")
     return int(nbytes)
@@ -56,7 +59,10 @@ def parse_seconds(text: str) -> float:
     factor = _SECONDS_SUFFIX.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise UserError(f"'{text}' is not a time: write seconds or a suffix, as in 90, 500ms, 2m")
-    return float(match[1]) * factor
+    seconds = float(match[1]) * factor
+    if not math.isfinite(seconds):
+        raise UserError(f"'{text}' is longer than any run: write seconds or a suffix, as in 90, 500ms, 2m")
+    return seconds
 
 
 def format_size(nbytes: int) -> str:
@@ -64,7 +70,7 @@ def format_size(nbytes: int) -> str:
     for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if abs(nbytes) >= unit:
             value = nbytes / unit
-            return f"{value:.0f} {name}" if nbytes % unit == 0 else f"{value:.3g} {name}"
+            return f"{nbytes // unit} {name}" if nbytes % unit == 0 else f"{_digits(value)} {name}"
     return f"{nbytes} B"
 
 
@@ -127,4 +133,4 @@ def _digits(value: float) -> str:
     if value == 0:
         return "0"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(decimals, 6)}f}"
+    return f"{value:.{min(decimals, 9)}f}"
