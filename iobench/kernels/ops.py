@@ -1,0 +1,151 @@
+"""Operations that numba has no word for: the clock, fences, atomics, raw loads, non-temporal stores.
+
+Each is a few lines of LLVM IR. None uses inline assembly, which aborts the process unless llvmlite's
+assembly parser was initialised.
+"""
+
+# ruff: noqa: ARG001, ARG005 - numba and llvmlite fix the arguments of these functions
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from iobench.kernels.jit import kernel
+
+LINE = 64  # bytes that one non-temporal operation stores, and the alignment it needs
+LANES = 8  # float64 in LINE bytes
+_I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
+_VECTOR = ir.VectorType(_F64, LANES)
+_CLOCK_MONOTONIC = 1
+
+
+@intrinsic
+def now(typing: Any) -> Any:
+    """Return CLOCK_MONOTONIC in nanoseconds, the clock of time.perf_counter_ns."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        spec = cgutils.alloca_once(builder, ir.ArrayType(_I64, 2))
+        first = builder.gep(spec, [_I32(0), _I32(0)])
+        second = builder.gep(spec, [_I32(0), _I32(1)])
+        kind = ir.FunctionType(_I32, [_I32, ir.PointerType(_I64)])
+        clock = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        builder.call(clock, [_I32(_CLOCK_MONOTONIC), first])
+        return builder.add(builder.mul(builder.load(first), _I64(10**9)), builder.load(second))
+
+    return types.int64(), generate
+
+
+@intrinsic
+def compiler_fence(typing: Any) -> Any:
+    """Keep the compiler from merging or moving what stands on the two sides; costs no instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst", "singlethread")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def store_fence(typing: Any) -> Any:
+    """Wait until non-temporal stores have left the write-combining buffers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def add_atomic(typing: Any, address: Any, value: Any) -> Any:
+    """Add ``value`` to the int64 at ``address`` (uint64) and return what was there."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], ir.PointerType(_I64))
+        return builder.atomic_rmw("add", place, args[1], "seq_cst")
+
+    return types.int64(types.uint64, types.int64), generate
+
+
+@intrinsic
+def load_atomic(typing: Any, address: Any) -> Any:
+    """Load the int64 at ``address`` (uint64), anew each time."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], ir.PointerType(_I64))
+        return builder.load_atomic(place, "acquire", 8)
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def follow(typing: Any, address: Any) -> Any:
+    """Load the uint64 at ``address``: one step of a pointer chase, one instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.PointerType(_I64)))
+
+    return types.uint64(types.uint64), generate
+
+
+def _line_operation(compute: Callable[[Any, list[Any], Any], Any], inputs: int) -> Any:
+    """Return ``op(target, *sources, scalar)``: a line computed from ``inputs`` lines, stored non-temporally."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lines = [_load_line(builder, address) for address in args[1 : 1 + inputs]]
+        result = compute(builder, lines, _spread(builder, args[-1]))
+        store = builder.store(result, builder.inttoptr(args[0], ir.PointerType(_VECTOR)), align=LINE)
+        store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+        return context.get_dummy_value()
+
+    signature = types.void(*[types.uint64] * (1 + inputs), types.float64)
+    if inputs == 0:
+        return intrinsic(lambda typing, target, scalar: (signature, generate))
+    if inputs == 1:
+        return intrinsic(lambda typing, target, a, scalar: (signature, generate))
+    return intrinsic(lambda typing, target, a, b, scalar: (signature, generate))
+
+
+def _load_line(builder: Any, address: Any) -> Any:
+    return builder.load(builder.inttoptr(address, ir.PointerType(_VECTOR)), align=LINE)
+
+
+def _spread(builder: Any, scalar: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, _I32(0))
+    mask = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), mask)
+
+
+copy_line = _line_operation(lambda builder, lines, scalar: lines[0], 1)
+scale_line = _line_operation(lambda builder, lines, scalar: builder.fmul(lines[0], scalar), 1)
+add_line = _line_operation(lambda builder, lines, scalar: builder.fadd(lines[0], lines[1]), 2)
+triad_line = _line_operation(lambda builder, lines, scalar: builder.fadd(lines[0], builder.fmul(lines[1], scalar)), 2)
+write_line = _line_operation(lambda builder, lines, scalar: scalar, 0)
+
+
+@kernel()
+def address(array):  # type: ignore[no-untyped-def]
+    """Return where the array begins, unsigned as all addresses here: signed ones stop optimisation."""
+    return np.uint64(array.ctypes.data)
+
+
+@kernel()
+def line_bytes(array):  # type: ignore[no-untyped-def]
+    """Return the bytes in the array's whole lines."""
+    return np.uint64(array.size // LANES) * np.uint64(LINE)
+
+
+@kernel()
+def meet(barrier, arrivals):  # type: ignore[no-untyped-def]
+    """Come to the barrier and spin until ``arrivals`` threads have come, counted from the very start."""
+    add_atomic(barrier, 1)
+    while load_atomic(barrier) < arrivals:
+        pass

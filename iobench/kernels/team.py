@@ -1,0 +1,89 @@
+"""Threads that stay, each pinned to one CPU, and what their clocks said."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from iobench.errors import Unavailable
+
+_SIBLINGS = "sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+
+
+class Team:
+    """One Python thread per CPU in ``cpus``; jobs run in all of them at once.
+
+    The kernels release the GIL and meet at a barrier of their own before each sample, so the time that
+    Python takes to hand out a job never lies between two clock reads.
+    """
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self.cpus = tuple(cpus)
+        self._jobs: list[queue.SimpleQueue[Callable[[int], Any] | None]] = [queue.SimpleQueue() for _ in cpus]
+        self._done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._serve, args=(n,), daemon=True) for n in range(len(cpus))]
+
+    def __enter__(self) -> Team:
+        for thread in self._threads:
+            thread.start()
+        self.run(self._pin)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for jobs in self._jobs:
+            jobs.put(None)
+        if error is None or isinstance(error, Exception):  # after Ctrl-C nobody waits for a running kernel
+            for thread in self._threads:
+                thread.join()
+
+    def run(self, job: Callable[[int], Any]) -> list[Any]:
+        """Run ``job(thread)`` in every thread; return the results in order, or raise the first error."""
+        for jobs in self._jobs:
+            jobs.put(job)
+        answers = sorted((self._done.get() for _ in self._jobs), key=lambda answer: answer[0])
+        for _, _, error in answers:
+            if error is not None:
+                raise error
+        return [result for _, result, _ in answers]
+
+    def affinity(self) -> list[list[int]]:
+        """Read back the CPUs that each thread may run on."""
+        return self.run(lambda _: sorted(os.sched_getaffinity(0)))
+
+    def _serve(self, thread: int) -> None:
+        while (job := self._jobs[thread].get()) is not None:
+            try:
+                self._done.put((thread, job(thread), None))
+            except BaseException as error:  # noqa: BLE001 - handed to the caller of run, who raises it
+                self._done.put((thread, None, error))
+
+    def _pin(self, thread: int) -> None:
+        try:
+            os.sched_setaffinity(0, {self.cpus[thread]})  # 0: the calling thread, not the process
+        except OSError as error:
+            raise Unavailable(f"CPU {self.cpus[thread]} does not take a thread: {error.strerror}") from error
+
+
+def spread(cpus: Iterable[int], root: Path = Path("/")) -> list[int]:
+    """Return ``cpus`` with one hardware thread of every core first, then the second ones, and so on."""
+    wanted = sorted(cpus)
+    return sorted(wanted, key=lambda cpu: (_rank(cpu, wanted, root), cpu))
+
+
+def cpu_list(text: str) -> list[int]:
+    """Return the CPUs that a kernel list such as "0-3,8" names."""
+    spans = [part.partition("-") for part in text.strip().split(",") if part.strip()]
+    return [cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)]
+
+
+def _rank(cpu: int, wanted: list[int], root: Path) -> int:
+    try:
+        siblings = cpu_list((root / _SIBLINGS.format(cpu=cpu)).read_text())
+    except (OSError, ValueError):
+        return 0
+    return sum(other < cpu for other in siblings if other in wanted)

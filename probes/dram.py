@@ -1,0 +1,248 @@
+"""Memory: stream bandwidth of plain and non-temporal kernels, and the latency of a pointer chase.
+
+Path: between the memory of a NUMA node (or a cache, where the working set fits) and the cores: ``read``
+comes in, ``write`` goes out, ``copy``, ``scale``, ``add`` and ``triad`` do both. Every thread is pinned to
+one of the allowed CPUs and the first to touch its own slice.
+
+Clock: CLOCK_MONOTONIC inside the compiled loop. All threads meet at a spinning barrier, then read the
+clock, run the pass (short ones many times), drain non-temporal stores and read it again; a sample is the
+last end less the first start. The chase follows a random single cycle, one node per 64-byte line, each
+load waiting for the one before; a sample is many loads, and the number is for one.
+
+Bytes: ``nbytes`` is the working set, all arrays of all threads together, and one pass reads or writes
+each byte of it once (STREAM's convention). A plain store makes most CPUs fetch the line first
+(write-allocate): that traffic is not in the rate; ``bus_nbytes`` in the evidence counts it.
+
+Not in the number: allocation, first touch, compilation, verification. Running it takes the memory of one
+working set (never more than half of what is available) and all allowed CPUs for a few milliseconds at
+a time. Every element of every array is verified after the samples, every sum of ``read``, every place
+where the chase stopped, and that the chase's cycle visits each node once.
+
+Cross-checked against C kernels of the same form (gcc -O3 -march=native), interleaved on the same pages:
+``iobench crosscheck dram``.
+"""
+
+import contextlib
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import Unavailable
+from iobench.probe import Axis, Plot, Samples
+from iobench.units import KIB, MIB
+
+if TYPE_CHECKING:
+    from iobench.hostmem import Pages
+    from iobench.kernels.streaming import Streaming
+    from iobench.kernels.team import Team
+    from iobench.placement import Placement
+    from iobench.timing.sampler import Sampler
+    from iobench.topology.graph import Topology
+
+_THREADS = tuple(range(1, 1025))
+_SIZES = tuple(n << octave for octave in range(11, 33) for n in (2, 3))  # 4 KiB to 12 GiB, two per octave
+
+AXES = {
+    "kernel": Axis(
+        ("copy", "scale", "add", "triad", "read", "write", "chase"),
+        "copy b=a, scale b=s*a, add c=a+b, triad c=a+s*b, read sums, write fills, chase follows pointers",
+    ),
+    "stores": Axis(("plain", "nt"), "plain or non-temporal (past the caches); read and chase store nothing"),
+    "threads": Axis(_THREADS, "threads, each pinned to a CPU; unless given 1, 2, 4, ... all allowed CPUs", minimum=1),
+    "pages": Axis(("base", "huge"), "base pages (4 KiB on most CPUs) or huge ones; streams use the first given"),
+    "nbytes": Axis(
+        _SIZES,
+        "working set of all threads; unless given 4 last-level caches for streams and 4 KiB to there for the chase",
+        unit="bytes",
+        minimum=4 * KIB,
+    ),
+}
+LAUNCHES = 3
+POINT_SECONDS = 0.12
+PLOTS = (
+    Plot("Memory bandwidth by kernel", x="kernel", y="bandwidth", series=("stores", "threads", "nbytes"), log_x=False),
+    Plot(
+        "Latency of a load: random pointer chase",
+        x="nbytes",
+        y="latency",
+        series=("pages",),
+        where={"kernel": "chase"},
+        caches=True,
+    ),
+)
+MODELS = ({"kind": "levels", "where": {"kernel": "chase"}},)
+
+_CACHES_OVER = 4  # working sets reach this many times the last-level cache
+_UNKNOWN_CACHE = 32 * MIB
+_CHASE_SECONDS = 0.5e-3  # per sample
+_MOST_LOADS = 1 << 20
+_PRIME = 1_000_003
+
+
+def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    cpus = sum(node.get("allowed") is not False for node in topology.of("cpu"))
+    if not cpus:
+        raise Unavailable("needs a CPU that this process may use: the topology names none")
+    threads = _chosen(axes, "threads", _doubling(cpus), cpus)
+    if not threads:
+        raise Unavailable(f"needs {min(axes['threads'])} CPUs: this process may use {cpus}")
+    for kernel in axes["kernel"]:
+        if kernel == "chase":
+            yield from _chase_points(topology, axes)
+        else:
+            yield from _stream_points(topology, axes, kernel, threads)
+
+
+def _stream_points(
+    topology: "Topology", axes: Mapping[str, tuple[Any, ...]], kernel: str, threads: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    sizes = _chosen(axes, "nbytes", [_above(_CACHES_OVER * _last_level(topology)[1])])
+    stores = [word for word in axes["stores"] if kernel != "read" or word == "plain"]
+    for nbytes, how, count in itertools.product(sizes, stores, threads):
+        yield {"kernel": kernel, "stores": how, "threads": count, "pages": axes["pages"][0], "nbytes": nbytes}
+
+
+def _chase_points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """One thread loads and nothing is stored: other values of these axes leave the chase out."""
+    if "plain" not in axes["stores"] or 1 not in axes["threads"]:
+        return
+    largest = _above(_CACHES_OVER * _last_level(topology)[0])
+    sizes = _chosen(axes, "nbytes", [nbytes for nbytes in _SIZES if nbytes <= largest])
+    yield from ({"kernel": "chase", "pages": pages, "nbytes": nbytes} for pages in axes["pages"] for nbytes in sizes)
+
+
+def _chosen(
+    axes: Mapping[str, tuple[Any, ...]], name: str, default: Sequence[int], most: int | None = None
+) -> list[int]:
+    """Return what the user asked for on the axis, as far as it goes here, else ``default``."""
+    values = default if axes[name] == AXES[name].values else axes[name]
+    return [value for value in values if most is None or value <= most]
+
+
+def _last_level(topology: "Topology") -> tuple[int, int]:
+    """Return the largest last-level cache and the sum of all in bytes; 32 MiB where unknown."""
+    caches = [node for node in topology.of("cache") if node.get("level") and node.get("nbytes")]
+    level = max((node.get("level") for node in caches), default=0)
+    sizes = [int(node.get("nbytes")) for node in caches if node.get("level") == level] or [_UNKNOWN_CACHE]
+    return max(sizes), sum(sizes)
+
+
+def _doubling(most: int) -> list[int]:
+    return sorted({1 << n for n in range(most.bit_length())} | {most})
+
+
+def _above(nbytes: int) -> int:
+    """Return the least power of two on the axis that is not below ``nbytes``, the largest where none is."""
+    powers = [size for size in _SIZES if size & (size - 1) == 0]
+    return next((size for size in powers if size >= nbytes), powers[-1])
+
+
+def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
+    return _chase(point, sampler) if point["kernel"] == "chase" else _stream(point, sampler)
+
+
+def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
+    from iobench import hostmem
+    from iobench.kernels import streaming
+
+    kernel, nbytes = point["kernel"], point["nbytes"]
+    sampler.shared("compiled", _once(streaming.compile_all))
+    with _team(point["threads"]) as team, hostmem.buffer(streaming.room(kernel, nbytes), point["pages"]) as area:
+        work = streaming.Streaming.over(area.data, kernel, point["stores"] == "nt", nbytes, team)
+        work.fill()
+        pages = hostmem.inspect(area)
+        hostmem.require(area, pages)
+        work.settle()
+        timed = sampler.collect(lambda count: [work.take(count)], ops=work.repeats)
+        work.check()
+        places = [hostmem.nodes(part.target) for part in work.parts]
+        proof = _placement(sampler, team, pages, places, point["pages"])
+        return Samples(
+            timed=timed,
+            nbytes=nbytes,
+            moved=work.moved,
+            moved_rule="bytes that the kernel reads and writes; lines that plain stores fetch are not counted",
+            quantity="bandwidth",
+            mode="pinned threads",
+            verified=True,
+            path=proof.path,
+            proven=proof.proven,
+            evidence={**proof.evidence, **_counted(work)},
+            legs=proof.legs(work.moved, work.moved),
+        )
+
+
+def _counted(work: "Streaming") -> dict[str, Any]:
+    return {
+        "bus_nbytes": work.bus_nbytes,
+        "bus_rule": "with write-allocate: every line that a plain store fills is read first",
+        "stored_nbytes": work.stored,
+        "repeats": work.repeats,
+    }
+
+
+def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
+    from iobench import hostmem
+    from iobench.kernels.chase import LINE
+    from iobench.kernels.chasing import Chasing
+
+    nbytes = point["nbytes"]
+    seed = sampler.launch * _PRIME + nbytes
+    with _team(1) as team, hostmem.buffer(nbytes, point["pages"]) as area:
+        work = Chasing.over(area.data, seed, team)
+        pages = hostmem.inspect(area)
+        hostmem.require(area, pages)
+        work.check()
+        loads = work.settle(_CHASE_SECONDS, _MOST_LOADS)
+        timed = sampler.collect(lambda count: [work.take(loads, count)], ops=loads)
+        work.check()
+        proof = _placement(sampler, team, pages, [hostmem.nodes(area.data)], point["pages"])
+        return Samples(
+            timed=timed,
+            nbytes=nbytes,
+            moved=LINE,
+            moved_rule="one 64-byte line per load",
+            quantity="latency",
+            mode="dependent loads",
+            verified=True,
+            path=proof.path,
+            proven=proof.proven,
+            evidence={**proof.evidence, "nodes_in_cycle": work.order.size, "seed": seed, "loads_per_sample": loads},
+            legs=proof.legs(LINE, nbytes),
+        )
+
+
+def _team(threads: int) -> "Team":
+    from iobench.kernels.team import Team, spread
+
+    cpus = spread(os.sched_getaffinity(0))
+    if threads > len(cpus):
+        raise Unavailable(f"needs {threads} CPUs: this process may use {len(cpus)}")
+    return Team(cpus[:threads])
+
+
+def _once(action: Any) -> Any:
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        action()
+        yield
+
+    return entered
+
+
+def _placement(
+    sampler: "Sampler", team: "Team", pages: "Pages", places: list[Counter[int] | None], wanted: str
+) -> "Placement":
+    from iobench.placement import Placement
+
+    topology = sampler.shared("topology", _discovered)
+    return Placement(topology, team.cpus, team.affinity(), pages, places, wanted)
+
+
+@contextlib.contextmanager
+def _discovered() -> Iterator["Topology"]:
+    from iobench.topology import discover
+
+    yield discover()
