@@ -218,6 +218,7 @@ def _about(probe: plan.Probe) -> dict[str, Any]:
     return {
         "title": probe.title,
         "source": probe.source,
+        "axes": {name: {"unit": axis.unit, "help": axis.help} for name, axis in probe.axes.items()},
         "plots": [asdict(plot) for plot in probe.plots],
         "models": [dict(model) for model in probe.models],
     }

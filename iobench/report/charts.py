@@ -12,7 +12,7 @@ from typing import Any
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
-from iobench.report.names import axes_of, axis_value, is_number, is_size, pairs_text, value_text, varying
+from iobench.report.names import MODE, axes_of, axis_value, is_number, is_size, pairs_text, value_text, varying
 
 MOST_CURVES = 8  # as many as eight colours and markers keep apart
 MOST_BARS = 24
@@ -118,7 +118,12 @@ def _separating(plot: Mapping[str, Any], records: list[Record], x: str) -> list[
     """Return the plot's series axes first, then every other axis on which the records differ."""
     asked = [str(axis) for axis in plot.get("series") or ()]
     others = [axis for axis in axes_of(records) if axis not in asked and axis != x]
-    return varying(records, [axis for axis in [*asked, *others] if axis != x])
+    axes = varying(records, [axis for axis in [*asked, *others] if axis not in (x, MODE)])
+    modes: dict[str, set[str]] = {}
+    for record in records:
+        modes.setdefault(repr([axis_value(record, axis) for axis in axes]), set()).add(record.mode)
+    # modes never share a curve, but one that follows from the other axes need not be named
+    return [*axes, MODE] if any(len(found) > 1 for found in modes.values()) else axes
 
 
 def _curves(

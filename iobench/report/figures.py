@@ -11,7 +11,7 @@ from iobench.check import Verdict
 from iobench.record import Run
 from iobench.report import draw
 from iobench.report.charts import CROSSED, Chart, charts_of, x_text
-from iobench.report.names import point_text
+from iobench.report.names import point_names
 from iobench.units import format_rate, format_seconds
 
 _VARIABLES = {
@@ -86,7 +86,8 @@ def _crossed(run: Run, chart: Chart) -> str:
     crossed = [mark for mark in chart.marks if mark.status in CROSSED]
     if not crossed:
         return ""
-    names = "; ".join(f"{mark.status}: {point_text(run, mark.record)}" for mark in crossed[:_NAMED])
+    points = point_names(run, [mark.record for mark in crossed[:_NAMED]])
+    names = "; ".join(f"{mark.status}: {point}" for mark, point in zip(crossed, points, strict=False))
     return f"Crossed: not to be used, {names}{f'; and {len(crossed) - _NAMED} more' if len(crossed) > _NAMED else ''}."
 
 

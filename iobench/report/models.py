@@ -21,7 +21,7 @@ _TEXT: dict[str, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class ModelsView:
-    """``rows`` under COLUMNS, ``findings`` as (series, sentence), ``missing`` as (series, why there is no model)."""
+    """``rows`` under COLUMNS; ``findings`` and ``missing`` (why there is no model) as (series, sentence)."""
 
     rows: tuple[tuple[str, ...], ...]
     findings: tuple[tuple[str, str], ...]
@@ -29,19 +29,28 @@ class ModelsView:
 
 
 def models_view(fitted: Iterable[Fitted]) -> ModelsView:
-    """Return the models of a run as text."""
+    """Return the models of a run as text; series of which the same is to be said share one sentence."""
     rows: list[tuple[str, ...]] = []
-    findings: list[tuple[str, str]] = []
-    missing: list[tuple[str, str]] = []
+    findings: list[tuple[Fitted, str]] = []
+    missing: list[tuple[Fitted, str]] = []
     for one in fitted:
-        name = _name(one)
         if one.model is None:
-            missing.append((name, one.reason))
-            findings += [(name, note) for note in one.notes]
+            missing.append((one, one.reason))
             continue
         rows += _rows(one, one.model)
-        findings += [(name, sentence) for sentence in (*one.model.findings, *one.notes)]
-    return ModelsView(tuple(rows), tuple(findings), tuple(missing))
+        findings += [(one, sentence) for sentence in (*one.model.findings, *one.notes)]
+    return ModelsView(tuple(rows), _alike(findings), _alike(missing))
+
+
+def _alike(said: Iterable[tuple[Fitted, str]]) -> tuple[tuple[str, str], ...]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one, sentence in said:
+        groups.setdefault((one.probe, sentence), []).append(_name(one))
+    return tuple((_names(probe, names), sentence) for (probe, sentence), names in groups.items())
+
+
+def _names(probe: str, names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{probe} ({len(names)} series)"
 
 
 def _name(one: Fitted) -> str:

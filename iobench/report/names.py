@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from iobench.record import Record, Run
@@ -51,9 +51,14 @@ def pairs_text(run: Run, probe: str, pairs: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def point_text(run: Run, record: Record) -> str:
-    """Return a point's axes in one short text."""
-    return pairs_text(run, record.probe, record.point)
+def point_names(run: Run, records: Sequence[Record]) -> list[str]:
+    """Return the points of one probe in short: only the axes on which the probe's points differ."""
+    if not records:
+        return []
+    probe = records[0].probe
+    axes = varying(run.of(probe), axes_of(run.of(probe))[:-1])  # the mode is no part of a point's identity
+    own = [{axis: record.point[axis] for axis in axes if axis in record.point} for record in records]
+    return [pairs_text(run, probe, pairs) or "its only point" for pairs in own]
 
 
 def varying(records: Iterable[Record], axes: Iterable[str]) -> list[str]:

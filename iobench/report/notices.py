@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
-from iobench.report.names import percent, point_text
+from iobench.report.names import percent, point_names
 from iobench.timing.sampler import TARGET_FRACTION
 
 ORDER = ("wrong", "impossible", "failed", "suspect", "unproven", "skipped")
+_FIGURE = re.compile(r"\d+(?:\.\d+)?")
 _NAMED = 3  # points named in one sentence; the table has them all
 _LEAD = {
     "wrong": "delivered wrong data",
@@ -35,11 +37,10 @@ _NEXT = {
 
 @dataclass(frozen=True)
 class Notice:
-    """One warning: its kind ("wrong" ... "budget", "no limit", "file"), whom it concerns, and the sentences."""
+    """One warning: its kind ("wrong" ... "budget", "no limit", "file") and the sentences."""
 
     kind: str
     text: str
-    points: tuple[str, ...] = ()
 
 
 def counts(verdicts: Mapping[str, Verdict]) -> dict[str, int]:
@@ -55,26 +56,33 @@ def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
         groups: dict[tuple[str, str], list[Record]] = {}
         for record in run:
             if verdicts[record.key].status == status:
-                groups.setdefault((record.probe, _why(record, verdicts[record.key])), []).append(record)
-        found += [_of_status(run, verdicts, status, probe, why, members) for (probe, why), members in groups.items()]
+                alike = _FIGURE.sub("#", _why(record, verdicts[record.key]))
+                groups.setdefault((record.probe, alike), []).append(record)
+        found += [_of_status(run, verdicts, status, members) for members in groups.values()]
     return [*found, *_budget(run), *_no_limit(run, verdicts), *_of_file(run)]
 
 
 def _why(record: Record, verdict: Verdict) -> str:
-    """Return what makes points alike: their reason, not a sentence with a figure of each."""
+    """Return why the record is what it is; points that differ only in the figures share one warning."""
     if verdict.status == "unproven":
         return record.first.path or "nothing shows which way the bytes took"
     return "" if verdict.status == "impossible" else record.reason or verdict.sentence
 
 
-def _of_status(
-    run: Run, verdicts: Mapping[str, Verdict], status: str, probe: str, why: str, records: list[Record]
-) -> Notice:
-    which = _named(run, records)
+def _of_status(run: Run, verdicts: Mapping[str, Verdict], status: str, records: list[Record]) -> Notice:
+    whys = [_why(record, verdicts[record.key]) for record in records]
+    why = max(whys, key=_first_figure)
     if status == "impossible":
         why = max((verdicts[record.key] for record in records), key=lambda verdict: verdict.fraction or 0.0).sentence
-    text = f"{probe}: {_points(len(records))} {_LEAD[status]} ({which}): {_sentence(why)} {_NEXT[status]}"
-    return Notice(status, text, tuple(point_text(run, record) for record in records))
+    worst = "the worst: " if len(set(whys)) > 1 else ""
+    step = _NEXT[status] if "run again" not in why else ""
+    text = f"{records[0].probe}: {_points(len(records))} {_LEAD[status]} ({_named(run, records)}): {worst}"
+    return Notice(status, f"{text}{_sentence(why)} {step}".strip())
+
+
+def _first_figure(why: str) -> float:
+    found = _FIGURE.search(why)
+    return float(found[0]) if found else 0.0
 
 
 def _budget(run: Run) -> Iterable[Notice]:
@@ -88,10 +96,10 @@ def _budget(run: Run) -> Iterable[Notice]:
         widest = max(records, key=lambda record: record.time.fraction)
         text = (
             f"{probe}: time ended before the interval of {_points(len(records))} was within ±{percent(wanted)}; "
-            f"the widest is ±{percent(widest.time.fraction)} ({point_text(run, widest)}). "
+            f"the widest is ±{percent(widest.time.fraction)} ({_named(run, [widest])}). "
             "Give more time with --budget, or compare only differences wider than the intervals."
         )
-        yield Notice("budget", text, tuple(point_text(run, record) for record in records))
+        yield Notice("budget", text)
 
 
 def _no_limit(run: Run, verdicts: Mapping[str, Verdict]) -> Iterable[Notice]:
@@ -105,7 +113,7 @@ def _no_limit(run: Run, verdicts: Mapping[str, Verdict]) -> Iterable[Notice]:
             "says whether the rate is possible. Add the hardware's row to topologies/limits.toml with its source, "
             "then run again."
         )
-        yield Notice("no limit", text, tuple(point_text(run, record) for record in records))
+        yield Notice("no limit", text)
 
 
 def _by_probe(run: Run, wanted: Callable[[Record], bool]) -> dict[str, list[Record]]:
@@ -136,7 +144,7 @@ def _points(count: int) -> str:
 
 
 def _named(run: Run, records: list[Record]) -> str:
-    names = [point_text(run, record) or "its only point" for record in records[:_NAMED]]
+    names = point_names(run, records[:_NAMED])
     more = len(records) - len(names)
     return "; ".join(names) + (f"; and {more} more" if more else "")
 

@@ -22,7 +22,7 @@ def show(console: Console, run: Run) -> None:
     """Print headline numbers, verdicts and warnings."""
     rows = summary(run)
     if rows:
-        console.print(_table(SUMMARY_COLUMNS, rows, (3, 4, 5)))
+        console.print(_table(SUMMARY_COLUMNS, _grouped(rows), (3, 4, 5)))
     verdicts = judge(run)
     found = ", ".join(f"{count} {status}" for status, count in counts(verdicts).items())
     _say(console, f"points: {found or 'none measured'}")
@@ -41,6 +41,18 @@ def show_models(console: Console, run: Run) -> None:
         _say(console, f"{name}: ", f"no model. {why}")
     if not (view.rows or view.missing):
         _say(console, "no series has a model: nothing was measured over several sizes")
+
+
+def _grouped(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the rows with probe and figure only where they change."""
+    shown: list[tuple[str, ...]] = []
+    last: tuple[str, ...] = ()
+    for row in rows:
+        probe, figure = row[:2]
+        first = (probe, figure) != last
+        shown.append((probe, figure, *row[2:]) if first else ("", "", *row[2:]))
+        last = (probe, figure)
+    return shown
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int]) -> Table:
