@@ -81,7 +81,6 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     before = _received(group)
     timed = _patient(sampler, nbytes).collect(lambda count: group.durations("time", count=count))
     after = _received(group)
-    group.call("check")
     return _samples(point, timed, group, _proof(nbytes, size, timed, before, after))
 
 
@@ -156,6 +155,46 @@ def _skew(timed: "Timed", entries: list[list[int]]) -> dict[str, Any]:
     }
 
 
+class Pattern:
+    """What each rank contributes and what the sum must be: whole numbers that float32 holds exactly.
+
+    Element i of rank r is (i + 1)(r + 1)^2 mod 1021, plus 1: the squares make sets of wrong ranks differ,
+    the prime keeps chunks apart whose length is a power of two.
+    """
+
+    def __init__(self, torch: Any, rank: int, size: int) -> None:
+        positions = torch.arange(1, _PERIOD + 1, dtype=torch.int64)
+        tiles = [(positions * (number + 1) ** 2 % _PERIOD + 1).to(torch.float32) for number in range(size)]
+        self.mine, self.sum = tiles[rank], sum(tiles[1:], start=tiles[0])
+
+    def fill(self, buffer: Any) -> None:
+        """Write this rank's share."""
+        rows, rest = _rows(buffer)
+        rows.copy_(self.mine.expand_as(rows))
+        rest.copy_(self.mine[: len(rest)])
+
+    def check(self, buffer: Any) -> None:
+        """Compare every element with the sum; WrongData names the first that differs."""
+        rows, rest = _rows(buffer)
+        if not (bool((rows == self.sum).all()) and bool((rest == self.sum[: len(rest)]).all())):
+            raise WrongData(self._difference(buffer))
+
+    def _difference(self, buffer: Any) -> str:
+        right = self.sum.repeat(len(buffer) // _PERIOD + 1)[: len(buffer)]
+        wrong = (buffer != right).nonzero().flatten()
+        first = int(wrong[0])
+        return (
+            f"{len(wrong)} of {len(buffer)} elements differ from the sum,"
+            f" the first is element {first}: {float(buffer[first])}, not {float(right[first])}"
+        )
+
+
+def _rows(buffer: Any) -> tuple[Any, Any]:
+    """Return views of the buffer: as many whole periods as it holds, one per row, and the rest."""
+    whole = len(buffer) // _PERIOD * _PERIOD
+    return buffer[:whole].view(-1, _PERIOD), buffer[whole:]
+
+
 class Gloo:
     """One rank: owns the process group and a pool of buffers; lives in a process of its own."""
 
@@ -170,8 +209,7 @@ class Gloo:
         rank.state(f"init_process_group of {rank.size} ranks")
         dist.init_process_group("gloo")
         self.rank, self.torch, self.all_reduce = rank, torch, dist.all_reduce
-        self.tiles = [self._tile(number) for number in range(rank.size)]
-        self.expected = sum(self.tiles[1:], start=self.tiles[0])
+        self.pattern = Pattern(torch, rank.rank, rank.size)
         self.buffers: list[Any] = []
         self.entries: list[int] = []
 
@@ -181,14 +219,14 @@ class Gloo:
         self.buffers = [self.torch.empty(nbytes // _ITEM_NBYTES, dtype=self.torch.float32) for _ in range(_BUFFERS)]
         self.rank.state(f"all_reduce of {nbytes} bytes, before sampling")
         for buffer in self.buffers:
-            self.fill(buffer)
+            self.pattern.fill(buffer)
             self.all_reduce(buffer)
         self.check()
 
     def time(self, count: int) -> list[int]:
         """Return ``count`` durations in ns. Each buffer is filled anew, so each result can be checked."""
         self.rank.state(f"all_reduce of {self.nbytes} bytes")
-        now, barrier, fill, all_reduce = time.perf_counter_ns, self.rank.barrier, self.fill, self.all_reduce
+        now, barrier, fill, all_reduce = time.perf_counter_ns, self.rank.barrier, self.pattern.fill, self.all_reduce
         buffers, durations, entries = self.buffers, [], []
         with self.rank.quiet():
             for number in range(count):
@@ -200,16 +238,14 @@ class Gloo:
                 durations.append(now() - start)
                 entries.append(start)
         self.entries = entries
-        self.check(buffers[:count])
+        self.check()
         return durations
 
-    def check(self, buffers: list[Any] | None = None) -> None:
+    def check(self) -> None:
         """Compare the results that lie in the buffers with the sum, every element of them."""
-        for buffer in self.buffers if buffers is None else buffers:
-            rows, rest = self._split(buffer)
-            for part, tile in ((rows, self.expected), (rest, self.expected[: len(rest)])):
-                if part.numel() and not bool((part == tile).all()):
-                    raise WrongData(self._difference(buffer))
+        self.rank.state(f"checking all_reduce of {self.nbytes} bytes")
+        for buffer in self.buffers:
+            self.pattern.check(buffer)
 
     def sockets(self) -> list[dict[str, Any]]:
         """Return this rank's TCP sockets with the bytes received so far."""
@@ -228,28 +264,3 @@ class Gloo:
     @property
     def nbytes(self) -> int:
         return int(self.buffers[0].numel()) * _ITEM_NBYTES
-
-    def fill(self, buffer: Any) -> None:
-        """Write this rank's share: whole numbers that depend on rank and position."""
-        tile = self.tiles[self.rank.rank]
-        rows, rest = self._split(buffer)
-        rows.copy_(tile.expand_as(rows))
-        rest.copy_(tile[: len(rest)])
-
-    def _split(self, buffer: Any) -> tuple[Any, Any]:
-        whole = len(buffer) // _PERIOD * _PERIOD
-        return buffer[:whole].view(-1, _PERIOD), buffer[whole:]
-
-    def _tile(self, number: int) -> Any:
-        """Return rank ``number``'s pattern; squares, so that no set of wrong ranks has the same sum."""
-        positions = self.torch.arange(1, _PERIOD + 1, dtype=self.torch.int64)
-        return (positions * (number + 1) ** 2 % _PERIOD + 1).to(self.torch.float32)
-
-    def _difference(self, buffer: Any) -> str:
-        tile = self.expected.repeat(len(buffer) // _PERIOD + 1)[: len(buffer)]
-        wrong = (buffer != tile).nonzero().flatten()
-        first = int(wrong[0])
-        return (
-            f"all_reduce of {self.nbytes} bytes among {self.rank.size} ranks: {len(wrong)} of {len(buffer)} elements"
-            f" differ, the first is element {first}: {float(buffer[first])}, not {float(tile[first])}"
-        )

@@ -209,7 +209,7 @@ def test_a_failed_rank_ends_the_group_at_once_and_is_named(worker: str, what: st
         pids = group.pids
         start = time.monotonic()
         if sentence is None:
-            with pytest.raises(RankFailed, match=r"rank 0 raised TypeError in .*set is not JSON serializable"):
+            with pytest.raises(RankFailed, match=r"rank [01] raised TypeError in .*set is not JSON serializable"):
                 group.call(what, deadline=20)
         else:
             with pytest.raises(RankFailed) as caught:
@@ -233,6 +233,14 @@ def test_traceback_is_kept_apart_from_the_sentence(worker: str) -> None:
 def test_the_projects_own_errors_keep_their_kind(worker: str, what: str, kind: type[Exception], text: str) -> None:
     with ranks.group(worker, 2) as group, pytest.raises(kind, match=f"rank 1 .*{text}"):
         group.call("in_rank_1", what=what)
+
+
+def test_wrong_data_in_a_rank_leaves_the_others_able_to_go_on(worker: str) -> None:
+    with ranks.group(worker, 2) as group:
+        group.call("count")
+        with pytest.raises(WrongData, match=r"rank [01] raised WrongData in the start: element 3 is 4, not 6"):
+            group.call("wrong")
+        assert group.call("count") == [2, 2]
 
 
 def test_hung_ranks_end_at_the_deadline_with_their_states(worker: str) -> None:
@@ -287,7 +295,8 @@ def test_a_target_that_is_not_there_is_named(tmp_path: Path) -> None:
         group.call("count")
 
 
-def test_leaving_ends_ranks_that_hang(worker: str) -> None:
+def test_leaving_ends_ranks_that_hang(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iobench.ranks.launcher._END_SECONDS", 0.3)
     with ranks.group(worker, 1) as group:
         group.call("count")
         pids = group.pids

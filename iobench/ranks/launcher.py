@@ -111,7 +111,8 @@ class RankGroup:
         """Call ``method`` of the target's object in every rank at once; return the answers by rank.
 
         Arguments and answers are what JSON can hold. Raises RankFailed, or the WrongData, Unavailable or
-        UserError that a rank raised, within ``deadline`` seconds (and half a second of grace).
+        UserError that a rank raised, within ``deadline`` seconds (and half a second of grace). The group
+        outlives only the latter, and only if every rank answered: then none is stuck in the operation.
         """
         if not self._processes:
             self._start()
@@ -248,7 +249,7 @@ class RankGroup:
         return _Trouble(rank, "exit", f"ended with exit status {code} while in {doing}")
 
     def _failure(self, answers: dict[int, Any], troubles: list[_Trouble], seconds: float) -> IobenchError:
-        """End the group; return the error that names the cause, the others' state and what was printed."""
+        """Return the error that names the cause, after ending a group that can't go on."""
         heard = answers.keys() | {trouble.rank for trouble in troubles}
         silent = [self._silence(rank, seconds) for rank in range(self.size) if rank not in heard]
         # A death makes the others' transports raise, so it explains their errors and their silence.
@@ -260,12 +261,13 @@ class RankGroup:
             text = "; ".join(f"rank {trouble.rank} {trouble.sentence}" for trouble in causes)
         elif first.kind in ("signal", "exit") and (said := self._processes[first.rank].tail()):
             text += f"; its last output: {said.splitlines()[-1]}"
-        error = _error(first, text)
+        error = _kind(first)(text)
         details = [trouble.details for trouble in causes if trouble.details]
         details += [f"rank {rank} printed:\n{said}" for rank, p in enumerate(self._processes) if (said := p.tail())]
         if isinstance(error, RankFailed):
             error.details = "\n".join(details)
-        self._kill()
+        if len(heard) < self.size or any(_kind(trouble) is RankFailed for trouble in troubles):
+            self._kill()
         return error
 
     def _silence(self, rank: int, seconds: float) -> _Trouble:
@@ -310,11 +312,10 @@ def group(target: str, size: int, **options: Any) -> Iterator[RankGroup]:
         ranks.close()
 
 
-def _error(trouble: _Trouble, text: str) -> IobenchError:
+def _kind(trouble: _Trouble) -> type[IobenchError]:
+    """Return the error to raise: the project's own kinds stay what they are."""
     kind = getattr(errors, trouble.error, None)
-    if isinstance(kind, type) and issubclass(kind, IobenchError):
-        return kind(text)
-    return RankFailed(text)
+    return kind if isinstance(kind, type) and issubclass(kind, IobenchError) else RankFailed
 
 
 def _write(process: _Process, message: dict[str, Any]) -> None:
