@@ -121,7 +121,7 @@ class Model:
             if not model.measured or not math.isfinite(model.curve(model.valid[0])):
                 raise ValueError("nothing measured")
             return model
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise UserError(f"damaged model ({error}): fit it again with iobench fit") from error
 
     def _shape(self, nbytes: float) -> float:

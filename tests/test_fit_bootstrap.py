@@ -1,0 +1,51 @@
+"""The bootstrap of medians: the same distribution as drawing every sample, and honest about few launches."""
+
+import numpy as np
+import pytest
+from iobench.fit import bootstrap
+from scipy import stats
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 31, 40])
+def test_a_drawn_rank_has_the_distribution_of_a_resampled_median(n):
+    rng = np.random.default_rng(n)
+    values = np.exp(rng.normal(0, 1, n))
+    long_way = np.median(rng.choice(values, (20_000, n)), axis=1)
+    short_way = bootstrap._sample_medians(values, 20_000, rng)
+    assert np.isin(short_way, long_way).mean() > 0.99  # the same support: an order statistic, or a mean of two
+    assert stats.ks_2samp(long_way, short_way).statistic < 0.02
+
+
+def test_few_launches_are_split_into_batches():
+    assert [len(part) for part in bootstrap.units([np.ones(20)])] == [4, 4, 4, 4, 4]
+    assert len(bootstrap.units([np.ones(20), np.ones(20)])) == 10
+    assert len(bootstrap.units([np.ones(3)])) == 1
+    assert len(bootstrap.units([np.ones(20)] * 3)) == 3
+    assert len(bootstrap.units([np.ones(20), np.ones(0), np.ones(20), np.ones(20)])) == 3
+    with pytest.raises(ValueError, match="no samples"):
+        bootstrap.units([np.ones(0)])
+
+
+def test_widening_falls_to_one():
+    factors = [bootstrap.widening(count) for count in (2, 3, 5, 10, 1000)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[1] == pytest.approx(np.sqrt(1.5) * 4.3027 / 1.95996, rel=1e-3)
+    assert factors[-1] == pytest.approx(1, abs=2e-3)
+    assert bootstrap.widening(1) == 1.0
+
+
+def test_sizes_of_one_launch_are_drawn_together():
+    # launch 2 is twice as slow at every size, so a draw that holds it twice is slow at every size
+    groups = [np.full(20, 1.0), np.full(20, 1.0), np.full(20, 2.0)]
+    draws, parts = bootstrap.joint_draws([groups, groups, groups], seed=1)
+    assert parts == 3
+    assert draws.shape == (3, bootstrap.DRAWS)
+    assert set(np.unique(draws)) == {1.0, 2.0}
+    assert np.array_equal(draws[0], draws[1])
+    assert np.array_equal(draws[0], draws[2])
+
+
+def test_interval_holds_the_centre_and_bears_infinity():
+    assert bootstrap.interval(np.array([2.0, 3.0]), 1.0) == (1.0, 3.0)
+    low, high = bootstrap.interval(np.array([1.0] * 50 + [np.inf] * 50), 1.0)
+    assert (low, high) == (1.0, np.inf)
