@@ -12,6 +12,7 @@ import ast
 import difflib
 import hashlib
 import importlib.util
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,7 +53,7 @@ class Axis:
 
     @property
     def number(self) -> bool:
-        return all(isinstance(value, int) for value in self.values) and not self.free
+        return all(type(value) is int for value in self.values) and not self.free
 
     @property
     def allowed(self) -> tuple[Any, ...]:
@@ -129,7 +130,12 @@ def planned() -> dict[str, str]:
 
 def title(file: Path) -> str:
     """Return line 1 of a probe's docstring without running the file."""
-    doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    try:
+        doc = ast.get_docstring(ast.parse(file.read_bytes()))
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}; mend or remove it") from error
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{file} is no Python file ({error}); mend or remove it") from error
     return doc.splitlines()[0] if doc else ""
 
 
@@ -153,7 +159,7 @@ def load_file(file: Path) -> Probe:
     """Load the probe in ``file``; its name is the file's stem."""
     module = _import(file)
     missing = [name for name in ("AXES", "points", "measure") if not hasattr(module, name)]
-    if missing or not module.__doc__:
+    if missing or not (module.__doc__ or "").strip():
         raise UserError(
             f"{file} is no probe: it lacks {', '.join(missing) or 'a docstring'}; see README, 'Add a probe'"
         )
@@ -161,7 +167,7 @@ def load_file(file: Path) -> Probe:
         name=file.stem,
         file=file,
         source=source_hash(file),
-        title=module.__doc__.strip().splitlines()[0],
+        title=(module.__doc__ or "").strip().splitlines()[0],
         axes=module.AXES,
         launches=getattr(module, "LAUNCHES", LAUNCHES),
         point_seconds=getattr(module, "POINT_SECONDS", POINT_SECONDS),
@@ -206,32 +212,35 @@ def _import(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise UserError(f"{file}:{error.lineno}: {error.msg}") from error
+        raise UserError(f"{file}:{error.lineno}: {error.msg}; mend the probe file") from error
     return module
 
 
 def _values(probe: str, name: str, axis: Axis, text: str) -> tuple[Any, ...]:
     if axis.free:
-        return tuple(text.split(","))
+        texts = text.split(",")
+        if not all(texts):
+            raise UserError(f"-a {name}={text} is malformed: a value between the commas is empty")
+        return tuple(dict.fromkeys(texts))
     if axis.number:
         values = [value for part in text.split(",") for value in _numbers(name, axis, part)]
         low = [value for value in values if value < axis.minimum]
         if low:
             raise UserError(f"-a {name}={text}: {low[0]} is below {axis.minimum}, the least that {probe} can do")
         if axis.choices is not None:
-            _check_choices(probe, name, axis, values)
+            _choices(probe, name, axis, values)
         return tuple(dict.fromkeys(values))
-    words = text.split(",")
-    _check_choices(probe, name, axis, words)
-    return tuple(words)
+    return tuple(dict.fromkeys(_choices(probe, name, axis, text.split(","))))
 
 
-def _check_choices(probe: str, name: str, axis: Axis, values: list[Any]) -> None:
-    allowed = [str(choice) for choice in axis.allowed]
+def _choices(probe: str, name: str, axis: Axis, values: list[Any]) -> list[Any]:
+    """Return the allowed values, in their own type, that ``values`` name."""
+    allowed = {str(choice): choice for choice in axis.allowed}
     for value in values:
         if str(value) not in allowed:
             near = nearest(str(value), allowed)
             raise UserError(f"axis {name} of {probe} has no value '{value}'{near}; it takes {', '.join(allowed)}")
+    return [allowed[str(value)] for value in values]
 
 
 def _numbers(name: str, axis: Axis, part: str) -> list[int]:
@@ -241,11 +250,11 @@ def _numbers(name: str, axis: Axis, part: str) -> list[int]:
     if len(bounds) > 3:
         raise UserError(f"-a {name}={part} is malformed: a range is low:high or low:high:factor, as in 8:512M:4")
     low, high = (_number(name, axis, bound) for bound in bounds[:2])
-    factor = _factor(name, bounds[2]) if len(bounds) == 3 else 2.0
+    factor = _factor(name, bounds[2]) if len(bounds) == 3 else 2
     if low < 1 or high < low:
         raise UserError(f"-a {name}={part} is malformed: a range goes from a positive number up to a larger one")
     values: list[int] = []
-    exact = float(low)
+    exact: float = low  # stays an int, and so exact, where the factor is one
     while round(exact) <= high:
         values.append(round(exact))
         exact *= factor
@@ -255,22 +264,22 @@ def _numbers(name: str, axis: Axis, part: str) -> list[int]:
 
 
 def _factor(name: str, text: str) -> float:
+    """Return the factor, as an int where it is whole."""
     try:
         factor = float(text)
     except ValueError:
         factor = 0.0
     if not 1.0 < factor < float("inf"):
         raise UserError(f"-a {name}: '{text}' is no factor: write a number above 1, as in 8:512M:1.414")
-    return factor
+    return int(factor) if factor == int(factor) else factor
 
 
 def _number(name: str, axis: Axis, text: str) -> int:
     if axis.unit == "bytes":
         return parse_size(text)
-    try:
-        return int(text)
-    except ValueError as error:
-        raise UserError(f"-a {name}={text} is malformed: '{text}' is no whole number") from error
+    if not re.fullmatch(r"-?[0-9]{1,18}", text.strip()):
+        raise UserError(f"-a {name}={text} is malformed: '{text}' is no whole number (of 18 digits at most)")
+    return int(text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

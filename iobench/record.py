@@ -9,6 +9,7 @@ Schema history
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -139,12 +140,12 @@ class Record:
 
     @property
     def status(self) -> str:
-        """Failed if any launch had wrong data or none gave samples; else the launches that count."""
-        if any(line.verified is False for line in self.lines):
+        """Failed if any launch had wrong data or none gave samples; else that of the launches that count."""
+        if self.wrong_data:
             return "failed"
         if self.used:
             return self.used[0].status
-        return "failed" if any(line.status == "failed" for line in self.lines) else self.lines[0].status
+        return "skipped" if all(line.status == "skipped" for line in self.lines) else "failed"
 
     @property
     def reason(self) -> str:
@@ -243,7 +244,13 @@ def point_key(probe: str, point: dict[str, Any]) -> str:
 
 def dumps(value: Any) -> str:
     """Return compact JSON; NaN and infinity become null, NumPy scalars plain numbers."""
-    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    plain = _plain(value)
+    text = json.dumps(plain, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a file name that is no UTF-8: its bytes are kept as escapes
+        text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
+    return text
 
 
 def read(path: str | Path) -> Run:
@@ -259,15 +266,24 @@ def read(path: str | Path) -> Run:
         data = file.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; give a run's folder or its {FILE_NAME}") from error
-    header, lines, resumed, warnings = _parse(file, data)
+    from iobench.parse import parse
+
+    header, lines, resumed, warnings = parse(file, data)
     return Run(file, header, merge(lines), warnings, resumed)
 
 
 def merge(lines: Iterable[Line]) -> list[Record]:
-    """Merge the launches of each point; a repeated launch (after a resume) replaces the earlier one."""
+    """Merge the launches of each point; a repeated launch (after a resume) replaces the earlier one.
+
+    A launch of another source (the probe was edited before a resume) replaces all earlier ones: what two
+    sources measured is not one thing.
+    """
     by_key: dict[str, dict[int, Line]] = {}
     for line in lines:
-        by_key.setdefault(line.key, {})[line.launch] = line
+        launches = by_key.setdefault(line.key, {})
+        if any(other.source != line.source for other in launches.values()):
+            launches.clear()
+        launches[line.launch] = line
     records = []
     for launches in by_key.values():
         ordered = [launches[number] for number in sorted(launches)]
@@ -295,8 +311,14 @@ class Writer:
             raise UserError(f"{path} exists: continue it with --resume {folder}, or choose another --out") from error
         except OSError as error:
             raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
+        _lock(fd, path)
         writer = cls(path, fd, 0)
-        writer.append(header.to_json())
+        try:
+            writer.append(header.to_json())
+        except UserError as error:
+            writer.close()
+            path.unlink()  # nothing is in it: the next attempt shall not find it in its way
+            raise UserError(f"cannot write to {folder}: {_cause(error)}; choose another folder with --out") from error
         return writer
 
     @classmethod
@@ -307,6 +329,7 @@ class Writer:
             fd = os.open(path, os.O_RDWR)
         except OSError as error:
             raise UserError(f"cannot write to {path}: {error.strerror}; nothing was changed") from error
+        _lock(fd, path)
         size = os.fstat(fd).st_size
         whole = path.read_bytes().rfind(b"\n") + 1
         if whole < size:
@@ -335,95 +358,20 @@ class Writer:
         os.close(self._fd)
 
 
-def _parse(file: Path, data: bytes) -> tuple[Header, list[Line], list[dict[str, Any]], list[str]]:
-    raw = data.split(b"\n")
-    torn = raw.pop()
-    warnings = (
-        [f"{file}: the last line is incomplete (the run was killed while writing) and was left out"] if torn else []
-    )
-    if not raw:
-        raise UserError(f"{file} holds no complete line: it is no run of iobench, or one that died at once; run again")
-    header = _header(file, _object(file, 1, raw[0]))
-    lines, resumed = [], []
-    for number, text in enumerate(raw[1:], start=2):
-        value = _object(file, number, text)
-        if value.get("type") == "point":
-            lines.append(_line(file, number, value))
-        elif value.get("type") == "resume":
-            resumed.append(value)
-        else:
-            raise UserError(f"{file}:{number}: unknown line type {value.get('type')!r}; the file is damaged or foreign")
-    return header, lines, resumed, warnings
-
-
-def _object(file: Path, number: int, text: bytes) -> dict[str, Any]:
+def _lock(fd: int, path: Path) -> None:
+    """Keep a second run out of the same file; file systems without locks are let pass."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{file}:{number}: not JSON; the file is damaged or no run of iobench") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{file}:{number}: not an object; the file is damaged or no run of iobench")
-    return value
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise UserError(f"{path} is being written by another run: wait for it or choose another --out") from error
+    except OSError:
+        return
 
 
-def _header(file: Path, value: dict[str, Any]) -> Header:
-    if value.get("type") != "run" or "schema" not in value:
-        raise UserError(f"{file}: no iobench header in the first line; peers' logs are read by iobench import")
-    if value["schema"] != SCHEMA:
-        raise UserError(
-            f"{file}: schema {value['schema']!r}, this iobench reads {SCHEMA}; use the version that wrote it"
-        )
-    return _build(Header, value, f"{file}:1")
-
-
-def _line(file: Path, number: int, value: dict[str, Any]) -> Line:
-    where = f"{file}:{number}"
-    legs = value.get("legs", [])
-    if not isinstance(legs, list):
-        raise UserError(f"{where}: legs is not a list; the file is damaged")
-    line = _build(Line, {**value, "legs": []}, where)
-    line.legs = [_build(Leg, leg, where) for leg in legs]
-    _check_line(line, where)
-    return line
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "bool | None": (bool, type(None)),
-    "int | None": (int, type(None)),
-}  # fmt: skip
-
-
-def _build(cls: type, value: Any, where: str) -> Any:
-    fields = cls.__dataclass_fields__
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: not an object; the file is damaged")
-    known = {name: item for name, item in value.items() if name in fields}
-    for name, item in known.items():
-        kind = str(fields[name].type)
-        allowed = _TYPES.get(kind) or ((dict,) if kind.startswith("dict") else (list,))
-        if not isinstance(item, allowed) or (isinstance(item, bool) and bool not in allowed):
-            raise UserError(f"{where}: {name} is {type(item).__name__}, not {kind}; the file is damaged")
-    try:
-        return cls(**known)
-    except TypeError as error:
-        raise UserError(f"{where}: {error}; the file is damaged".replace("__init__() ", "")) from error
-
-
-def _check_line(line: Line, where: str) -> None:
-    if line.status not in STATUSES:
-        raise UserError(f"{where}: unknown status {line.status!r}; the file is damaged or newer than this iobench")
-    if line.quantity not in QUANTITIES:
-        raise UserError(f"{where}: unknown quantity {line.quantity!r}; the file is damaged or newer than this iobench")
-    if line.ops < 1 or line.nbytes < 0 or line.moved < 0:
-        raise UserError(f"{where}: ops, nbytes or moved out of range; the file is damaged")
-    widths = {len(row) if isinstance(row, list) else -1 for row in line.seconds}
-    if len(widths) > 1 or -1 in widths:
-        raise UserError(f"{where}: seconds is not [rank][iteration]; the file is damaged")
-    for row in line.seconds:
-        if not all(type(item) in (int, float) and math.isfinite(item) and item > 0 for item in row):
-            raise UserError(f"{where}: seconds holds something that is no positive number; the file is damaged")
-    if line.status in ("ok", "suspect") and widths in (set(), {0}):
-        raise UserError(f"{where}: status {line.status} without samples; the file is damaged")
+def _cause(error: UserError) -> str:
+    cause = error.__cause__
+    return (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
 
 
 def _plain(value: Any) -> Any:

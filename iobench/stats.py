@@ -5,8 +5,9 @@ Definitions, so that two tools can be compared:
 - The estimate is the median over groups of each group's median (one group: its median).
 - The interval is the wider of (a) the distribution-free interval of the median from order statistics
   of all samples (binomial, Conover 1999, ch. 3) and (b) Student's t on the log of the group medians.
-  One or two launches are split into consecutive batches first (batch means, Law & Kelton), because
-  neighbouring samples are correlated and (a) alone would be too narrow.
+  One launch is split into consecutive batches first (batch means, Law & Kelton), because neighbouring
+  samples are correlated and (a) alone would be too narrow. How launches differ can't be seen in one
+  launch: its interval is that of this launch only. A single sample has no interval at all.
 - Quantiles are by linear interpolation (NumPy's default); P99 needs 100 samples, P99.9 needs 1,000.
 """
 
@@ -21,6 +22,7 @@ from scipy import special  # scipy.stats takes four times as long to import, in 
 CONFIDENCE = 0.95
 _BATCHES = 5
 _MIN_BATCH = 4
+_MOST_HALF = 50.0  # of a logarithm: a factor of 5e21 says "unknown" without overflow
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Interval:
 
     @property
     def fraction(self) -> float:
-        """Half the interval's width as a fraction of the median (0.02 = +-2 %)."""
-        return (self.high - self.low) / 2 / self.median if self.median > 0 else float("inf")
+        """Half the interval's width as a fraction of the median (0.02 = +-2 %); infinite for one sample."""
+        return (self.high - self.low) / 2 / self.median if self.median > 0 and self.n > 1 else float("inf")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def median_interval(groups: Sequence[np.ndarray], confidence: float = CONFIDENCE
     pooled = np.concatenate(arrays)
     centre = float(np.median([np.median(a) for a in arrays]))
     low_o, high_o = _order_statistics(pooled, confidence)
-    low_t, high_t = _log_t(_medians_for_spread(arrays), centre, confidence)
+    low_t, high_t = _log_t(_medians_for_spread(arrays), confidence)
     low, high = min(low_o, low_t, centre), max(high_o, high_t, centre)
     return Interval(centre, low, high, len(pooled), len(arrays))
 
@@ -91,22 +93,19 @@ def _order_statistics(pooled: np.ndarray, confidence: float) -> tuple[float, flo
 
 
 def _medians_for_spread(arrays: list[np.ndarray]) -> np.ndarray:
-    if len(arrays) >= 3:
+    if len(arrays) > 1:
         return np.array([np.median(a) for a in arrays])
-    batches: list[float] = []
-    for array in arrays:
-        count = min(_BATCHES, len(array) // _MIN_BATCH)
-        if count >= 2:
-            batches += [float(np.median(b)) for b in np.array_split(array, count)]
-        else:
-            batches.append(float(np.median(array)))
-    return np.array(batches)
+    count = min(_BATCHES, len(arrays[0]) // _MIN_BATCH)
+    if count < 2:
+        return arrays[0]  # too few for batches: every sample is one
+    return np.array([np.median(batch) for batch in np.array_split(arrays[0], count)])
 
 
-def _log_t(medians: np.ndarray, centre: float, confidence: float) -> tuple[float, float]:
+def _log_t(medians: np.ndarray, confidence: float) -> tuple[float, float]:
     k = len(medians)
-    if k < 2 or np.any(medians <= 0) or centre <= 0:
-        return centre, centre
+    if k < 2 or np.any(medians <= 0):
+        return float(np.min(medians)), float(np.max(medians))
     logs = np.log(medians)
     half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(ddof=1) / np.sqrt(k)
-    return centre * float(np.exp(-half)), centre * float(np.exp(half))
+    half = min(half, _MOST_HALF)
+    return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))

@@ -70,7 +70,7 @@ def format_size(nbytes: int) -> str:
     for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if abs(nbytes) >= unit:
             value = nbytes / unit
-            return f"{nbytes // unit} {name}" if nbytes % unit == 0 else f"{_digits(value)} {name}"
+            return f"{nbytes // unit} {name}" if nbytes % unit == 0 else f"{_short(value)} {name}"
     return f"{nbytes} B"
 
 
@@ -125,6 +125,10 @@ def from_gigatransfers(gigatransfers_per_s: float, lanes: int, encoding: float =
 def from_megatransfers(megatransfers_per_s: float, channels: int, nbytes: int = 8) -> float:
     """Return bytes per second of ``channels`` memory channels, each ``nbytes`` wide (8 unless said)."""
     return megatransfers_per_s * MB * channels * nbytes
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def _digits(value: float) -> str:

@@ -7,7 +7,6 @@ times itself and returns durations (``collect``: kernels that read the clock ins
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from iobench import stats
-from iobench.timing.clock import Clock
+from iobench.timing.clock import COST_FRACTION, Clock
 
 TARGET_FRACTION = 0.01  # stop when half the interval is narrower than this part of the median
 MIN_SAMPLES = 5
@@ -24,6 +23,7 @@ MAX_SAMPLES = 2000
 _AGREE_FRACTION = 0.05
 _WARMUP_SHARE = 0.25  # of the point's budget
 _WINDOW = 5
+_MOST_WINDOW = 64
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Sampler:
         """Time ``operation`` by the host clock; too short ones are batched so that the clock costs < 1 %.
 
         ``before`` runs ahead of each sample outside the clock (eviction, rewinding); nothing is batched
-        then. The clock's own cost per sample is subtracted nowhere: it is recorded as a note.
+        then. The clock's own cost is subtracted nowhere: a note says so where it is above 1 % of a sample.
         """
         ops = 1 if before else self.clock.batch(operation)
         now = time.perf_counter_ns
@@ -89,12 +89,21 @@ class Sampler:
         timed = self.collect(lambda count: [run(count)], ops=ops)
         if ops > 1:
             timed.notes.append(f"batched: {ops} operations per sample, one is too short for the clock")
+        share = self.clock.cost / float(np.median(timed.seconds))
+        if share > COST_FRACTION:
+            timed.notes.append(f"the clock itself is {share:.0%} of each sample: one operation is too short for it")
         return timed
 
     def collect(self, take: Callable[[int], Any], ops: int = 1) -> Timed:
-        """Call ``take(count)`` -> [rank][count] seconds until the interval is narrow or time is up."""
+        """Call ``take(count)`` -> [rank][count] seconds until the interval is narrow or time is up.
+
+        Takes ``min_samples`` even where the budget does not suffice for them. ValueError where ``take``
+        returns nothing or durations that are not positive.
+        """
+        # The very first operation alone, off the budget: it may compile or map memory, 1,000 times the rest.
+        first = _as_ranks(take(1))
         start = time.perf_counter()
-        warm, per_sample = self._warm_up(take, start)
+        warm, per_sample = self._warm_up(take, first, start)
         kept: list[np.ndarray] = []
         stop = "budget"
         while True:
@@ -115,28 +124,50 @@ class Sampler:
                 break
         return Timed(np.concatenate(kept, axis=1).tolist(), warm, ops, stop)
 
-    def _warm_up(self, take: Callable[[int], Any], start: float) -> tuple[list[list[float]], float]:
-        """Run windows until two medians in a row agree or a quarter of the budget is gone."""
-        windows = [_as_ranks(take(1))]  # the very first operation alone: it may cost 1,000 times the rest
-        count, last = 1, math.inf
-        while time.perf_counter() - start < self.budget * _WARMUP_SHARE:
-            block = _as_ranks(take(count))
-            windows.append(block)
-            median = float(np.median(block.max(axis=0)))
-            if count >= _WINDOW and abs(median - last) <= _AGREE_FRACTION * last:
+    def _warm_up(self, take: Callable[[int], Any], first: np.ndarray, start: float) -> tuple[list[list[float]], float]:
+        """Run windows until two full ones in a row agree or a quarter of the budget is gone.
+
+        Returns all that was measured, ``first`` included, and the last window's median in seconds.
+        """
+        share = self.budget * _WARMUP_SHARE
+        windows, count = [first], 1
+        while time.perf_counter() - start < share:
+            windows.append(_as_ranks(take(count)))
+            median, before = _middle(windows[-1]), _middle(windows[-2])
+            full = min(windows[-1].shape[1], windows[-2].shape[1]) >= _WINDOW
+            if full and abs(median - before) <= _AGREE_FRACTION * before:
                 break
-            last = median
-            count = min(count * 2, 64) if median * count * 8 < self.budget * _WARMUP_SHARE else count
-            count = max(count, _WINDOW) if median * _WINDOW * 4 < self.budget * _WARMUP_SHARE else count
+            count = self._next_window(count, median, share)
         warm = np.concatenate(windows, axis=1)
-        return warm.tolist(), max(float(np.median(windows[-1].max(axis=0))), 1e-9)
+        return warm.tolist(), _middle(windows[-1])
+
+    def _next_window(self, count: int, median: float, share: float) -> int:
+        """Double the window where eight of it fit into the warm-up's ``share``, and start with a full one."""
+        if median * _WINDOW * 4 < share:
+            count = max(count, _WINDOW)
+        return min(count * 2, _MOST_WINDOW) if median * count * 8 < share else count
 
     def _next_count(self, done: int, left: float, per_sample: float) -> int:
+        """Return how many samples to take at once: as many again as there are, so that checks cost little.
+
+        Less where the time left or ``max_samples`` does not suffice, but always up to ``min_samples``.
+        """
         fits = int(max(left, 0.0) / per_sample)
-        wanted = max(self.min_samples, done)  # double what is there each time, so checks cost little
-        return max(1, min(wanted, max(fits, self.min_samples - done), self.max_samples - done))
+        missing = max(self.min_samples - done, 0)
+        wanted = min(max(self.min_samples, done), max(fits, missing))
+        return max(1, min(wanted, self.max_samples - done))
 
 
 def _as_ranks(block: Any) -> np.ndarray:
     array = np.asarray(block, dtype=float)
-    return array.reshape(1, -1) if array.ndim == 1 else array
+    array = array.reshape(1, -1) if array.ndim == 1 else array
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(f"durations must be [rank][iteration], one at least; got the shape {array.shape}")
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise ValueError("a duration is not above 0 s: more operations per sample, or an event never recorded")
+    return array
+
+
+def _middle(block: np.ndarray) -> float:
+    """The median over iterations of the maximum over ranks, in seconds."""
+    return float(np.median(block.max(axis=0)))

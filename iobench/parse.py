@@ -1,0 +1,182 @@
+"""Turns the bytes of a records file into header and lines; anything odd is a UserError with its line's number.
+
+``problem`` is the one definition of a sound line: the engine asks it before writing, the reader after.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from iobench.errors import UserError
+from iobench.record import QUANTITIES, SCHEMA, STATUSES, Header, Leg, Line
+
+_MOST_COUNT = 2**63 - 1
+_MOST_OPS = 2**40
+# No sample is shorter than a femtosecond or longer than 30 years; beyond them arithmetic overflows.
+_LEAST_SECONDS, _MOST_SECONDS = 1e-15, 1e9
+_MOST_DEPTH = 64
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "bool | None": (bool, type(None)),
+    "int | None": (int, type(None)),
+}  # fmt: skip
+
+
+def parse(file: Path, data: bytes) -> tuple[Header, list[Line], list[dict[str, Any]], list[str]]:
+    """Return header, lines, resume marks and warnings; a torn last line is a warning, other damage a UserError."""
+    raw = data.split(b"\n")
+    torn = raw.pop()
+    warnings = (
+        [f"{file}: the last line is incomplete (the run was killed while writing) and was left out"] if torn else []
+    )
+    if not raw:
+        raise UserError(f"{file} holds no complete line: it is no run of iobench, or one that died at once; run again")
+    header = _header(file, _object(f"{file}:1", raw[0]))
+    lines, resumed = [], []
+    for number, text in enumerate(raw[1:], start=2):
+        where = f"{file}:{number}"
+        value = _object(where, text)
+        if value.get("type") == "point":
+            lines.append(_line(where, value))
+        elif value.get("type") == "resume":
+            resumed.append(value)
+        else:
+            raise UserError(f"{where}: unknown line type {_shown(value.get('type'))}; the file is damaged or foreign")
+    return header, lines, resumed, warnings
+
+
+def problem(line: Line) -> str:
+    """Return "" for a sound line, else what is wrong with it: such a line is not written and not read."""
+    for check in (_words, _counts, _point, _legs, _samples):
+        found = check(line)
+        if found:
+            return found
+    return ""
+
+
+def _object(where: str, text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON; the file is damaged or no run of iobench") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: not an object; the file is damaged or no run of iobench")
+    if _too_deep(value, _MOST_DEPTH):
+        raise UserError(f"{where}: nested more than {_MOST_DEPTH} deep; the file is damaged or no run of iobench")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _too_deep(value: Any, depth: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(_too_deep(item, depth - 1) for item in items if isinstance(item, (dict, list)))
+
+
+def _header(file: Path, value: dict[str, Any]) -> Header:
+    if value.get("type") != "run" or "schema" not in value:
+        raise UserError(f"{file}: no iobench header in the first line; peers' logs are read by iobench import")
+    if value["schema"] != SCHEMA or isinstance(value["schema"], bool):
+        raise UserError(
+            f"{file}: schema {_shown(value['schema'])}, this iobench reads {SCHEMA}; use the version that wrote it"
+        )
+    header: Header = _build(Header, value, f"{file}:1")
+    _items(header.environment.values(), str, f"{file}:1: environment")
+    _items(header.probes.values(), dict, f"{file}:1: probes")
+    return header
+
+
+def _line(where: str, value: dict[str, Any]) -> Line:
+    legs = value.get("legs", [])
+    if not isinstance(legs, list):
+        raise UserError(f"{where}: legs is not a list; the file is damaged")
+    line: Line = _build(Line, {**value, "legs": []}, where)
+    line.legs = [_build(Leg, leg, where) for leg in legs]
+    _items(line.notes, str, f"{where}: notes")
+    found = problem(line)
+    if found:
+        raise UserError(f"{where}: {found}; the file is damaged or newer than this iobench")
+    return line
+
+
+def _items(values: Any, kind: type, what: str) -> None:
+    if not all(isinstance(value, kind) for value in values):
+        raise UserError(f"{what} holds something that is no {kind.__name__}; the file is damaged")
+
+
+def _build(cls: type, value: Any, where: str) -> Any:
+    fields: dict[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: not an object; the file is damaged")
+    known = {name: item for name, item in value.items() if name in fields}
+    for name, item in known.items():
+        kind = str(fields[name].type)
+        allowed = _TYPES.get(kind) or ((dict,) if kind.startswith("dict") else (list,))
+        if not isinstance(item, allowed) or (isinstance(item, bool) and bool not in allowed):
+            raise UserError(f"{where}: {name} is {type(item).__name__}, not {kind}; the file is damaged")
+    try:
+        return cls(**known)
+    except TypeError as error:
+        raise UserError(f"{where}: {error}; the file is damaged".replace("__init__() ", "")) from error
+
+
+def _words(line: Line) -> str:
+    if line.status not in STATUSES:
+        return f"unknown status {_shown(line.status)}"
+    if line.quantity not in QUANTITIES:
+        return f"unknown quantity {_shown(line.quantity)}"
+    return "" if line.probe else "no probe's name"
+
+
+def _counts(line: Line) -> str:
+    if not (0 <= line.nbytes <= _MOST_COUNT and 0 <= line.moved <= _MOST_COUNT and 0 <= line.launch <= _MOST_OPS):
+        return "nbytes, moved or launch out of range"
+    if not 1 <= line.ops <= _MOST_OPS:
+        return "ops out of range"
+    return "" if 0 <= line.elapsed <= _MOST_SECONDS else "elapsed out of range"
+
+
+def _point(line: Line) -> str:
+    for name, value in line.point.items():
+        if not (value is None or isinstance(value, (str, int, float))):
+            return f"point: {name} is {type(value).__name__}, not a number or text"
+        if isinstance(value, (int, float)) and not -_MOST_COUNT <= value <= _MOST_COUNT:
+            return f"point: {name} out of range"
+    return ""
+
+
+def _legs(line: Line) -> str:
+    for leg in line.legs:
+        if not 1 <= leg.count <= _MOST_OPS or not (leg.moved is None or 0 <= leg.moved <= _MOST_COUNT):
+            return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: count or moved out of range"
+    return ""
+
+
+def _samples(line: Line) -> str:
+    for name, rows in (("seconds", line.seconds), ("warmup", line.warmup)):
+        widths = {len(row) if isinstance(row, list) else -1 for row in rows}
+        if len(widths) > 1 or -1 in widths:
+            return f"{name} is not [rank][iteration]"
+        if not all(_duration(item) for row in rows for item in row):
+            return f"{name} holds something that is no positive number of seconds"
+    empty = not line.seconds or not line.seconds[0]
+    return f"status {line.status} without samples" if empty and line.status in ("ok", "suspect") else ""
+
+
+def _duration(value: Any) -> bool:
+    if type(value) is float:
+        return math.isfinite(value) and _LEAST_SECONDS <= value <= _MOST_SECONDS
+    return type(value) is int and 1 <= value <= _MOST_SECONDS
+
+
+def _shown(value: Any) -> str:
+    """A short form of a value from a file, for a message of one line."""
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
