@@ -159,6 +159,8 @@ def load_file(file: Path) -> Probe:
     """Load the probe in ``file``; its name is the file's stem."""
     module = _import(file)
     missing = [name for name in ("AXES", "points", "measure") if not hasattr(module, name)]
+    if not missing and not _are_axes(module.AXES):
+        missing = ["AXES that map names to Axis"]
     if missing or not (module.__doc__ or "").strip():
         raise UserError(
             f"{file} is no probe: it lacks {', '.join(missing) or 'a docstring'}; see README, 'Add a probe'"
@@ -212,8 +214,12 @@ def _import(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise UserError(f"{file}:{error.lineno}: {error.msg}; mend the probe file") from error
+        raise UserError(f"{file}:{error.lineno or 1}: {error.msg}; mend the probe file") from error
     return module
+
+
+def _are_axes(axes: Any) -> bool:
+    return isinstance(axes, dict) and all(isinstance(axis, Axis) for axis in axes.values())
 
 
 def _values(probe: str, name: str, axis: Axis, text: str) -> tuple[Any, ...]:
