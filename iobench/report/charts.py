@@ -12,7 +12,7 @@ from typing import Any
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
-from iobench.report.names import MODE, axes_of, axis_value, is_number, is_size, pairs_text, value_text, varying
+from iobench.report.names import MODE, about, axes_of, axis_value, is_number, is_size, pairs_text, value_text, varying
 
 MOST_CURVES = 8  # as many as eight colours and markers keep apart
 MOST_BARS = 24
@@ -70,7 +70,7 @@ def charts_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> list[Cha
 
 
 def _plots(run: Run, probe: str, records: list[Record]) -> list[Mapping[str, Any]]:
-    declared = run.header.probes.get(probe, {}).get("plots")
+    declared = about(run, probe).get("plots")
     usable: list[Mapping[str, Any]] = [p for p in declared if isinstance(p, dict)] if isinstance(declared, list) else []
     return usable or _default_plots(records)
 
@@ -102,8 +102,11 @@ def _wanted(record: Record, plot: Mapping[str, Any], x: str, y: str) -> bool:
         return False
     if plot.get("quantity", record.quantity) != record.quantity:
         return False
-    where = plot.get("where") or {}
-    return all(_matches(axis_value(record, axis), value) for axis, value in where.items())
+    if not record.time.low > 0:
+        return False  # a clock that did not move: no rate can be formed, no logarithm taken
+    where = plot.get("where")
+    wanted = where.items() if isinstance(where, Mapping) else ()
+    return all(_matches(axis_value(record, axis), value) for axis, value in wanted)
 
 
 def _hashable(value: Any) -> bool:
@@ -116,7 +119,8 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 def _separating(plot: Mapping[str, Any], records: list[Record], x: str) -> list[str]:
     """Return the plot's series axes first, then every other axis on which the records differ."""
-    asked = [str(axis) for axis in plot.get("series") or ()]
+    series = plot.get("series")
+    asked = [str(axis) for axis in series] if isinstance(series, (list, tuple)) else []
     others = [axis for axis in axes_of(records) if axis not in asked and axis != x]
     axes = varying(records, [axis for axis in [*asked, *others] if axis not in (x, MODE)])
     modes: dict[str, set[str]] = {}

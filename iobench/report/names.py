@@ -12,6 +12,12 @@ from iobench.units import format_size
 MODE = "mode"  # not an axis of the point, but shown and separated like one
 
 
+def about(run: Run, probe: str) -> Mapping[str, Any]:
+    """Return what the header says of a probe, nothing where it says nothing."""
+    entry = run.header.probes.get(probe)
+    return entry if isinstance(entry, Mapping) else {}
+
+
 def axis_value(record: Record, axis: str) -> Any:
     """Return the record's value on ``axis``, where "nbytes" and "mode" always have one."""
     if axis in record.point:
@@ -21,7 +27,7 @@ def axis_value(record: Record, axis: str) -> Any:
 
 def is_size(run: Run, probe: str, axis: str) -> bool:
     """Tell whether the axis counts bytes: the header's unit, else its name."""
-    axes = run.header.probes.get(probe, {}).get("axes")
+    axes = about(run, probe).get("axes")
     entry = axes.get(axis) if isinstance(axes, dict) else None
     unit = entry.get("unit") if isinstance(entry, dict) else None
     return unit == "bytes" if unit else axis.endswith("bytes")

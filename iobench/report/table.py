@@ -92,7 +92,7 @@ def _time_cells(record: Record) -> dict[str, str]:
 
 
 def _rate(record: Record) -> str:
-    if not record.used or record.quantity != "bandwidth" or record.moved <= 0:
+    if not record.used or record.quantity != "bandwidth" or record.moved <= 0 or not record.time.median > 0:
         return "-"
     return format_rate(record.bytes_per_s)
 

@@ -14,6 +14,7 @@ from iobench.report.charts import charts_of
 from iobench.report.figures import FigureView, figures_of
 from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
 from iobench.report.models import ModelsView, models_view
+from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices
 from iobench.report.table import Table, table_of
 
@@ -89,5 +90,5 @@ def topology_text(run: Run) -> str:
 
 def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Section:
     table = table_of(run, probe, verdicts)
-    title = str(run.header.probes.get(probe, {}).get("title", ""))
+    title = str(about(run, probe).get("title", ""))
     return Section(probe, title, tuple(figures_of(run, probe, verdicts)), table, len(table.rows) > FOLD_ROWS)
