@@ -3,9 +3,11 @@
     python tests/capture_tree.py tests/fixtures/sysfs/NAME.tar.gz [ROOT]
 
 Serial numbers, UUIDs, hardware and network addresses and host names stay out: files that discovery does not read are
-not packed, and the few that may hold such things are cut down to the lines it needs. What NVML says goes to NAME.nvml.json.
+not packed, and the few that may hold such things are cut down to the lines it needs. What NVML
+says goes to NAME.nvml.json.
 """
 
+# ruff: noqa: PTH112, PTH114, PTH115, PTH118, PTH208
 from __future__ import annotations
 
 import io
@@ -68,7 +70,9 @@ def main(destination: str, root: str = "/") -> None:
         Path(destination.removesuffix(".tar.gz") + ".nvml.json").write_text(text, encoding="utf-8")
 
 
-def _visit(root: str, path: str, entries: dict[str, tarfile.TarInfo], content: dict[str, bytes], shallow: bool = False) -> None:
+def _visit(
+    root: str, path: str, entries: dict[str, tarfile.TarInfo], content: dict[str, bytes], shallow: bool = False
+) -> None:
     """Add a path with every folder and link on the way to it."""
     here, todo, hops = "", path.split("/"), 0
     while todo and hops < 100:
@@ -127,7 +131,7 @@ def _mounts(text: str) -> bytes:
     for line in text.splitlines():
         head, dash, tail = line.partition(" - ")
         fields, after = head.split(), tail.split()
-        if dash and _KEPT_MOUNT.fullmatch(after[0]) and _KEPT_POINT.fullmatch(fields[4]):
+        if dash and "/sys/" not in fields[4] and _KEPT_MOUNT.fullmatch(after[0]) and _KEPT_POINT.fullmatch(fields[4]):
             kept.append(" ".join([*fields[:3], "/", *fields[4:6], "-", after[0], after[1], "rw"]))
     return ("\n".join(kept) + "\n").encode()
 

@@ -132,7 +132,9 @@ def _limit_memory(graph: Topology) -> None:
 def _hops(graph: Topology, region: str) -> list[Link | None]:
     """Return the PCIe link of each device that a region interleaves over, None for one that is not known."""
     devices = [graph.nodes[there].get("pci") for there, link in graph.neighbours(region) if link.kind == "interleave"]
-    return [next((link for link in graph.links if link.b == device and link.kind == "pcie"), None) for device in devices]
+    return [
+        next((link for link in graph.links if link.b == device and link.kind == "pcie"), None) for device in devices
+    ]
 
 
 def _cxl_link(link: Link, hops: list[Link | None], regions: list[str]) -> Link:

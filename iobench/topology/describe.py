@@ -30,7 +30,8 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _head(topology: Topology) -> Iterator[str]:
-    virtual = {True: ", a virtual machine", False: ""}.get(topology.facts.get("virtual"), ", virtual or not: unknown")
+    words: dict[Any, str] = {True: ", a virtual machine", False: ""}
+    virtual = words.get(topology.facts.get("virtual"), ", virtual or not: unknown")
     yield f"{topology.name or 'machine'}{virtual}"
     for socket in topology.of("socket"):
         cpus = [cpu for cpu in topology.of("cpu") if f"socket:{cpu.get('socket')}" == socket.id]
@@ -67,7 +68,7 @@ def _caches(topology: Topology, node: Node) -> Iterator[str]:
     for (name, nbytes, shared), caches in groups.items():
         size = format_size(nbytes) if nbytes else "size unknown"
         core = next((link for _, link in topology.neighbours(caches[0].id)), None)
-        yield f"    {len(caches)} x {name} {size}, {shared} CPUs each, core {_limit(core)}"
+        yield f"    {len(caches)} x {name} {size}, {shared} CPU{'s' if shared > 1 else ''} each, core {_limit(core)}"
 
 
 def _interconnects(topology: Topology) -> Iterator[str]:

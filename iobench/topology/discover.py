@@ -48,7 +48,7 @@ def name(graph: Topology) -> str:
     if gpus:
         return "-".join([*(f"{count}x-{slug(model)}" for model, count in sorted(gpus.items())), tail])
     first = next(iter(graph.of("socket")), graph.nodes["machine"])
-    maker = first.get("model_name") or first.get("vendor") or "unknown-cpu"
+    maker = first.get("model_name") or first.get("vendor") or "unknown"
     family = f"-fam{first.get('family')}" if first.get("family") is not None else ""
     return f"{slug(maker)}{family}-{tail}"
 

@@ -15,10 +15,14 @@ def load(path: str | Path) -> Topology:
     try:
         return Topology.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; write one with 'iobench topology --json'") from error
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; write one with 'iobench topology --save FILE'"
+        ) from error
     except (ValueError, AttributeError, RecursionError) as error:  # not JSON, not UTF-8, not a topology
         reason = str(error).splitlines()[0][:120]
-        raise UserError(f"{path} is not a topology file ({reason}); write one with 'iobench topology --json'") from error
+        raise UserError(
+            f"{path} is not a topology file ({reason}); write one with 'iobench topology --save FILE'"
+        ) from error
 
 
 def save(topology: Topology, path: str | Path) -> None:

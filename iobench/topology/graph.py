@@ -120,6 +120,10 @@ class Topology:
         """
         if src not in self.nodes or dst not in self.nodes:
             return None
+        adjacent: dict[str, list[tuple[str, Link]]] = {}
+        for link in self.links:
+            adjacent.setdefault(link.a, []).append((link.b, link))
+            adjacent.setdefault(link.b, []).append((link.a, link))
         queue: list[tuple[int, float, int, str, tuple[Link, ...]]] = [(0, 0.0, 0, src, ())]
         seen: set[str] = set()
         ticket = 0
@@ -130,7 +134,7 @@ class Topology:
             if here in seen:
                 continue
             seen.add(here)
-            for there, link in self.neighbours(here):
+            for there, link in adjacent.get(here, ()):
                 ticket += 1
                 # -limit of the narrowest link so far: wider ways come first among equally long ones
                 width = max(narrow if links else float("-inf"), -(link.bytes_per_s or float("inf")))

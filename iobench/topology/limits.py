@@ -67,7 +67,7 @@ def nvlink(generation: int | None, links: int) -> Limit | None:
 
 
 def infiniband(gigabits: float, name: str | None) -> Limit | None:
-    """Return the data rate per direction of an active InfiniBand port that the kernel shows as ``gigabits`` (``name``)."""
+    """Return the data rate per direction of an InfiniBand port that the kernel shows as ``gigabits`` (``name``)."""
     row = _row(table()["infiniband"], "name", name)
     return Limit(from_gigabits(gigabits) * row["share"], _source(row)) if row and gigabits > 0 else None
 
@@ -118,11 +118,16 @@ def core(row: dict[str, Any] | None, max_hz: int | None = None) -> Core | None:
     if not row or "load_bytes" not in row:
         return None
     hertz = max(from_gigahertz(row["max_ghz"]), float(max_hz or 0))
-    return Core(row["load_bytes"] * hertz, row["store_bytes"] * hertz, hertz, _source(row))
+    return Core(row["load_bytes"] * hertz, row["store_bytes"] * hertz, hertz, _short(row))
 
 
 def _row(rows: list[dict[str, Any]], key: str, value: Any) -> dict[str, Any] | None:
     return next((row for row in rows if value is not None and row.get(key) == value), None)
+
+
+def _short(row: dict[str, Any]) -> str:
+    """Return a source for what has one link per core: the row's name stands for its text."""
+    return f"{FILE}: {row['product']}, bytes loaded and stored per cycle at the highest clock [{row['confidence']}]"
 
 
 def _source(row: dict[str, Any]) -> str:

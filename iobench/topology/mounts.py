@@ -12,11 +12,14 @@ from iobench.topology.graph import Node, Topology
 from iobench.topology.sysfs import Tree
 
 # file systems that hold no files of the user's
-_PSEUDO = set(
-    "autofs binder binfmt_misc bpf cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs fusectl hugetlbfs mqueue "
-    "nsfs nvidia-caps proc pstore ramfs rpc_pipefs securityfs selinuxfs sysfs tracefs".split()
+_PSEUDO = {
+    "autofs", "binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs",
+    "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs",
+    "selinuxfs", "sysfs", "tracefs",
+}  # fmt: skip
+_NETWORK = re.compile(
+    r"(nfs4?|cifs|smb3?|smbfs|9p|virtiofs|ceph|lustre|gpfs|beegfs|wekafs|glusterfs|fuse\.\S+|afs|panfs)"
 )
-_NETWORK = re.compile(r"(nfs4?|cifs|smb3?|smbfs|9p|virtiofs|ceph|lustre|gpfs|beegfs|wekafs|glusterfs|fuse\.\S+|afs|panfs)")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}")  # kubelet's thousands, and no business of the graph
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -34,12 +37,15 @@ class Mount:
 
 def add(tree: Tree, graph: Topology) -> None:
     """Add one ``mount:`` per file system that holds files, linked to its block device."""
-    mounts = {mount.point: mount for mount in table(tree) if mount.fstype not in _PSEUDO}  # the last one covers the others
+    mounts = {
+        mount.point: mount for mount in table(tree) if mount.fstype not in _PSEUDO
+    }  # the last one covers the others
     blocks, mapper = storage.device_numbers(tree), storage.mapper_names(tree)
     kept = {}
     for mount in mounts.values():
         block = _block(mount, blocks, mapper)
-        if not _UUID.search(mount.point) and not (block and _is_file(tree, mount.point)):
+        hidden = _UUID.search(mount.point) or (mount.fstype == "tmpfs" and "ro" in mount.options.split(","))
+        if not hidden and not (block and _is_file(tree, mount.point)):
             kept[mount.point] = (mount, block)
     for point, (mount, block) in kept.items():
         if mount.fstype == "overlay" and block is None:
@@ -87,7 +93,7 @@ def _plain(text: str) -> str:
 
 
 def _block(mount: Mount, blocks: dict[str, str], mapper: dict[str, str]) -> str | None:
-    """Return the block device of a mount: by its number; by its source where the file system has a number of its own."""
+    """Return the block device of a mount: by its number, or its source where the file system has its own number."""
     if mount.number in blocks:
         return blocks[mount.number]
     name = mount.source.rpartition("/")[2]

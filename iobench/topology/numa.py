@@ -26,6 +26,7 @@ def add(tree: Tree, graph: Topology) -> None:
         graph.add(f"numa:{number}", "numa", allowed=may, **_attrs(tree, number))
     if not graph.of("numa"):
         _assume_one(tree, graph)
+    _correct_one(tree, graph)
     for node in graph.of("numa"):
         _link_cpus(graph, node)
     for node in graph.of("numa"):
@@ -70,6 +71,14 @@ def _assume_one(tree: Tree, graph: Topology) -> None:
     nbytes = _memory(tree.text("proc/meminfo"), "MemTotal:")
     graph.add("numa:0", "numa", cpus=cpus, has_cpu=bool(cpus), has_memory=True, memory_bytes=nbytes, assumed=True)
     graph.facts.setdefault("assumptions", []).append("the kernel shows no NUMA nodes: one is assumed")
+
+
+def _correct_one(tree: Tree, graph: Topology) -> None:
+    """Take all memory as the one node's: in virtual machines a node's own figure may lag behind what was added."""
+    nodes = [node for node in graph.of("numa") if node.get("has_memory")]
+    total = _memory(tree.text("proc/meminfo"), "MemTotal:")
+    if len(nodes) == 1 and total:
+        graph.add(nodes[0].id, "numa", memory_bytes=max(total, nodes[0].get("memory_bytes")))
 
 
 def _link_cpus(graph: Topology, node: Node) -> None:

@@ -125,13 +125,15 @@ def _add_nvlink(graph: Topology, gpu: str, remote: str, links: list[nvml.NvLink]
 
 
 def _check_symmetry(graph: Topology, counts: Counter[tuple[str, str]]) -> None:
-    """Record links that one end shows and the other does not, and switch-connected GPUs with fewer links than others."""
+    """Record links that only one end shows, and GPUs with fewer links to the switches than others have."""
     findings = graph.facts.setdefault("findings", [])
     for (gpu, remote), count in counts.items():
         if remote != "nvswitch:0" and counts[remote, gpu] != count and natural(gpu) < natural(remote):
             findings.append(f"{gpu} shows {count} NVLinks to {remote}, which shows {counts[remote, gpu]} back")
     to_switch = {gpu: count for (gpu, remote), count in counts.items() if remote == "nvswitch:0"}
     most = max(to_switch.values(), default=0)
-    findings += [f"{gpu} has {count} active NVLinks, others have {most}" for gpu, count in to_switch.items() if count < most]
+    findings += [
+        f"{gpu} has {count} active NVLinks, others have {most}" for gpu, count in to_switch.items() if count < most
+    ]
     if not findings:
         del graph.facts["findings"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from iobench.units import MHZ
 T = TypeVar("T")
 _MOST_LINKS = 18
 _SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
+_PEER_READ, _PEER_OK = 0, 0  # NVML_P2P_CAPS_INDEX_READ (a tuple by mistake in some releases), NVML_P2P_STATUS_OK
+# what a missing function, another module of that name or an odd driver raises beside NVMLError
+_ODD = (OSError, AttributeError, TypeError, ValueError, ctypes.ArgumentError)
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,22 @@ def read() -> tuple[list[Gpu], str]:
         import pynvml
     except (ImportError, OSError) as error:
         return [], f"not used: {type(error).__name__}"
+    return read_with(pynvml)
+
+
+def read_with(library: Any) -> tuple[list[Gpu], str]:
+    """Return the same through a module that works like pynvml."""
+    failures = (getattr(library, "NVMLError", OSError), *_ODD)
     try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, OSError) as error:
+        library.nvmlInit()
+    except failures as error:
         return [], f"not used: {_phrase(error)}"
     try:
-        return _read_all(pynvml), "used"
-    except pynvml.NVMLError as error:
+        return _read_all(library), "used"
+    except failures as error:
         return [], f"not used: {_phrase(error)}"
     finally:
-        _ask(pynvml, pynvml.nvmlShutdown)
+        _ask(library, lambda: library.nvmlShutdown())
 
 
 def _phrase(error: Exception) -> str:
@@ -64,7 +74,7 @@ def _ask(nvml: Any, call: Callable[..., T], *arguments: Any) -> T | None:
     """Return what one call answers, None where this GPU or driver does not support it or the library lacks it."""
     try:
         return call(*arguments)
-    except (nvml.NVMLError, AttributeError, TypeError, UnicodeDecodeError):
+    except (getattr(nvml, "NVMLError", OSError), *_ODD):
         return None
 
 
@@ -74,9 +84,9 @@ def _read_all(nvml: Any) -> list[Gpu]:
     for handle, gpu in found:
         for other, peer in found:
             if peer is not gpu:
-                status = _ask(nvml, lambda a=handle, b=other: nvml.nvmlDeviceGetP2PStatus(a, b, nvml.NVML_P2P_CAPS_INDEX_READ))
+                status = _ask(nvml, nvml.nvmlDeviceGetP2PStatus, handle, other, _PEER_READ)
                 if status is not None:
-                    gpu.peers[peer.pci] = status == nvml.NVML_P2P_STATUS_OK
+                    gpu.peers[peer.pci] = status == _PEER_OK
     return [gpu for _, gpu in found]
 
 
@@ -114,7 +124,7 @@ def _links(nvml: Any, handle: Any) -> tuple[list[NvLink], int]:
 
 
 def _generation(version: int | None) -> int | None:
-    """Return the NVLink generation of NVML's version enum: 1, 2 (1.0, 2.0), 3 (2.2), 4, 5 (3.0, 3.1), 6 (4.0), 7 (5.0)."""
+    """Return the generation of NVML's version number, which counts 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 from 1 on."""
     return {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}.get(version or 0)
 
 

@@ -41,7 +41,7 @@ def add(tree: Tree, graph: Topology) -> None:
     left_out = 0
     for name, place in places.items():
         if _KEPT.match(tree.text(_DEVICES, name, "class") or "") and not _useless(tree, name):
-            _add_chain(tree, graph, name, chain(place) or [name])
+            _add_chain(tree, graph, chain(place) or [name])
         elif not (tree.text(_DEVICES, name, "class") or "").startswith(_BRIDGE):
             left_out += 1
     if left_out:
@@ -83,7 +83,7 @@ def _useless(tree: Tree, name: str) -> bool:
     return tree.exists(_DEVICES, name, "physfn") and not tree.exists(_DEVICES, name, "driver")
 
 
-def _add_chain(tree: Tree, graph: Topology, name: str, names: list[str]) -> None:
+def _add_chain(tree: Tree, graph: Topology, names: list[str]) -> None:
     parent: str | None = None
     bridges = 0
     for part in names:
@@ -125,14 +125,18 @@ def _link(tree: Tree, graph: Topology, parent: str, name: str, bridges: int) -> 
     """
     bridge = graph.nodes[f"pci:{name}"].get("bridge")
     if bridge and bridges % 2 == 0:
-        graph.link(f"pci:{parent}", f"pci:{name}", "internal", source="inside the root complex or a switch: no limit known")
+        graph.link(
+            f"pci:{parent}", f"pci:{name}", "internal", source="inside the root complex or a switch: no limit known"
+        )
         return
     ends = [_end(tree, end, "max") for end in (name, parent) if not graph.nodes[f"pci:{end}"].get("emulated")]
     now = _end(tree, name, "current")
     limit, attrs = _narrowest(ends), _link_attrs(ends, now)
     emulated = graph.nodes[f"pci:{name}"].get("emulated")
     if limit is None or emulated:
-        reason = "an emulated device's link is not physical" if emulated else "unknown: sysfs shows no link speed and width"
+        reason = (
+            "an emulated device's link is not physical" if emulated else "unknown: sysfs shows no link speed and width"
+        )
         graph.link(f"pci:{parent}", f"pci:{name}", "pcie", source=reason, attrs=attrs)
         return
     attrs["warn_bytes_per_s"] = limit.warn_bytes_per_s
@@ -169,18 +173,23 @@ def _link_attrs(ends: list[End], now: End) -> dict[str, Any]:
 
 
 def _link_host_bridge(graph: Topology, bridge: Node) -> None:
-    """Join a host bridge to the NUMA node of the devices below it; to all nodes where none says."""
-    below = _below(graph, bridge.id)
-    if any(node.get("host_bridge") for node in _above(graph, bridge.id)):
-        return
-    numbers = {node.get("numa") for node in below if node.get("numa") is not None}
+    """Join a host bridge to the NUMA node of the devices below it; to every node with CPUs where none says."""
+    if any(link.b == bridge.id for link in graph.links):
+        return  # below another one, as a volume management device's is
+    numbers = {node.get("numa") for node in _below(graph, bridge.id) if node.get("numa") is not None}
     nodes = [f"numa:{number}" for number in sorted(numbers)] if len(numbers) == 1 else []
     known = bool(nodes)
-    for node in nodes or [node.id for node in graph.of("numa")]:
+    for node in nodes or _initiators(graph):
         attrs = {} if known else {"assumed": True}
         reason = "numa_node" if known else "numa_node is unknown"
         graph.link(bridge.id, node, "host bridge", source=f"sysfs: {reason}; no limit known", attrs=attrs)
     graph.nodes[bridge.id] = replace(bridge, attrs={**bridge.attrs, **({"numa": numbers.pop()} if known else {})})
+
+
+def _initiators(graph: Topology) -> list[str]:
+    """Return the NUMA nodes that a device may sit at: those with CPUs, all where none has."""
+    nodes = graph.of("numa")
+    return [node.id for node in nodes if node.get("has_cpu")] or [node.id for node in nodes]
 
 
 def _below(graph: Topology, top: str) -> list[Node]:
@@ -192,7 +201,3 @@ def _below(graph: Topology, top: str) -> list[Node]:
         found += [graph.nodes[name] for name in under]
         todo += under
     return found
-
-
-def _above(graph: Topology, name: str) -> list[Node]:
-    return [graph.nodes[link.a] for link in graph.links if link.b == name and link.kind in {"pcie", "internal"}]

@@ -19,7 +19,7 @@ def add(tree: Tree, graph: Topology) -> None:
     folder = _BLOCK if tree.names(_BLOCK) else "sys/block"
     names = [name for name in tree.names(folder) if _holds_something(tree, folder, name)]
     for name in names:
-        graph.add(f"block:{name}", "block", **_attrs(tree, folder, name))
+        graph.add(f"block:{name}", "block", **_attrs(tree, folder, name, graph.facts.get("virtual") is True))
     for name in names:
         _link_down(tree, graph, folder, name)
 
@@ -43,7 +43,7 @@ def _holds_something(tree: Tree, folder: str, name: str) -> bool:
     return tree.number(folder, name, "size") != 0 and tree.text(folder, name, "hidden") != "1"
 
 
-def _attrs(tree: Tree, folder: str, name: str) -> dict[str, Any]:
+def _attrs(tree: Tree, folder: str, name: str, virtual: bool) -> dict[str, Any]:
     sectors = tree.number(folder, name, "size")
     rotational = tree.number(folder, name, "queue/rotational")
     partition = tree.exists(folder, name, "partition")
@@ -52,7 +52,7 @@ def _attrs(tree: Tree, folder: str, name: str) -> dict[str, Any]:
         "type": "partition" if partition else next(kinds, "disk"),
         "nbytes": sectors * _SECTOR_NBYTES if sectors else None,
         "sector_nbytes": tree.number(folder, name, "queue/logical_block_size") or None,
-        "rotational": None if rotational is None else bool(rotational),
+        "rotational": None if rotational is None or virtual else bool(rotational),  # virtio says 1 of anything
         "transport": tree.text(folder, name, "device/transport"),
     }
 
@@ -68,12 +68,12 @@ def _link_down(tree: Tree, graph: Topology, folder: str, name: str) -> None:
         return
     if graph.nodes[here].get("type") == "memory":
         _link_memory(graph, here)
-    for device in _devices(tree, graph, name, place):
+    for device in _devices(tree, graph, place):
         graph.link(here, device.id, "disk", source="unknown: the device's own rate")
         graph.add(here, "block", pci=device.id, numa=device.get("numa"))
 
 
-def _devices(tree: Tree, graph: Topology, name: str, place: str | None) -> list[Node]:
+def _devices(tree: Tree, graph: Topology, place: str | None) -> list[Node]:
     """Return the PCI devices that lead to a disk: several for NVMe multipath, whose disk is a virtual device."""
     places = [place]
     if place and "/nvme-subsystem/" in place:

@@ -47,7 +47,7 @@ class Tree:
     def names(self, *parts: str) -> list[str]:
         """Return the names in a folder in natural order, none where there is no such folder."""
         try:
-            return sorted(os.listdir(self.path(*parts)), key=natural)
+            return sorted(os.listdir(self.path(*parts)), key=natural)  # noqa: PTH208
         except (OSError, ValueError):
             return []
 
