@@ -1,0 +1,282 @@
+"""O_DIRECT reads beside fio: the same file, the same bytes, the same kind of buffers, in turns.
+
+Both read the whole file several times into one small buffer per thread or queue slot. Both get huge pages:
+iobench asks for them, fio by glibc's tunable for malloc (2.35 and later), because the rate follows the physical
+contiguity of the buffers and a peer on 4 KiB pages would be no peer. A first pass tries every configuration;
+then the best of each side are measured anew in turns, so that picking the best favours neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+from iobench import hostmem
+from iobench.errors import IobenchError, UserError
+from iobench.storage import read
+from iobench.storage.checkpoint import Checkpoint
+from iobench.storage.device import count, device_of
+from iobench.storage.filesystem import filesystem_of
+from iobench.storage.make import made
+from iobench.units import KIB, MIB, format_rate, format_size
+
+BAR = 0.97
+NBYTES = 512 * MIB
+PASSES = 2  # over the file, per measurement
+ROUNDS, QUICK_ROUNDS = 15, 3
+_TRIES = 2  # of each configuration in the first pass
+_FINALISTS = 3
+_FIO_SECONDS = 60
+_TUNABLE = "glibc.malloc.hugetlb=1"
+_INSTALL = "apt-get install fio"
+
+Say = Callable[[str], Any]
+
+
+class Contender(Protocol):
+    """One way to read a file; ``measure`` returns bytes per second."""
+
+    @property
+    def name(self) -> str: ...
+
+    def measure(self, checkpoint: Checkpoint) -> float: ...
+
+
+@dataclass(frozen=True)
+class Ours:
+    """iobench's reader with ``threads`` threads and blocks of ``block`` bytes."""
+
+    threads: int
+    block: int
+
+    @property
+    def name(self) -> str:
+        return f"iobench  {format_size(self.block):>8} x {self.threads:<2} threads"
+
+    def measure(self, checkpoint: Checkpoint) -> float:
+        """Read the file PASSES times within one clock."""
+        with _ring(self, checkpoint) as operation:
+            start = time.perf_counter()
+            for _ in range(PASSES):
+                operation()
+            return PASSES * checkpoint.nbytes / (time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Fio:
+    """fio with one engine: ``depth`` requests in flight in one job, or ``jobs`` jobs that each read a part."""
+
+    engine: str
+    block: int
+    depth: int = 1
+    jobs: int = 1
+
+    @property
+    def name(self) -> str:
+        many = f"{self.jobs:<2} jobs" if self.jobs > 1 else f"{self.depth:<2} deep"
+        return f"fio {self.engine:<9} {format_size(self.block):>8} x {many}"
+
+    def command(self, path: Path, nbytes: int) -> list[str]:
+        part = nbytes // self.jobs
+        return [
+            "fio", "--name=peer", f"--filename={path}", "--rw=read", "--direct=1", f"--ioengine={self.engine}",
+            f"--bs={self.block}", f"--iodepth={self.depth}", f"--numjobs={self.jobs}", f"--size={part}",
+            f"--offset_increment={part}", f"--io_size={PASSES * part}", "--thread", "--iomem=malloc",
+            "--group_reporting", "--output-format=json",
+        ]  # fmt: skip
+
+    def measure(self, checkpoint: Checkpoint) -> float:
+        """Run fio once; IobenchError with its own words where it fails or read too little."""
+        command = self.command(checkpoint.shards[0].path, checkpoint.nbytes)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_FIO_SECONDS, env=_environment(), check=False
+        )
+        return rate(done.stdout, done.stderr, done.returncode, PASSES * checkpoint.nbytes)
+
+
+@dataclass
+class Tried:
+    """A contender and its rates, bytes per second."""
+
+    contender: Contender
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return median(self.rates)
+
+
+def run(say: Say, quick: bool = False, scratch: Path | None = None) -> bool:
+    """Compare the best O_DIRECT rates of iobench and fio on a file in ``scratch`` (default: here); True if met."""
+    if shutil.which("fio") is None:
+        say(f"fio is not installed, and without it there is nothing to compare with: {_INSTALL}")
+        return False
+    nbytes = NBYTES // 4 if quick else NBYTES
+    where = scratch or Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="iobench-crosscheck-", dir=where) as folder:
+        filesystem = filesystem_of(folder)
+        if not filesystem.is_storage:
+            raise UserError(f"{where} is on {filesystem.name}, not a storage measurement: run it in a folder on a disk")
+        with made(folder, nbytes, 1) as files:
+            say(f"{format_size(nbytes)} on {filesystem.name} in {where}, read {PASSES} times per measurement")
+            return _compare(files.checkpoint, say, QUICK_ROUNDS if quick else ROUNDS)
+
+
+def rate(out: str, err: str, code: int, asked: int) -> float:
+    """Return bytes per second out of fio's JSON; IobenchError where it failed or read too little."""
+    try:
+        job = json.loads(out[out.index("{") :])["jobs"][0]
+        moved, seconds = int(job["read"]["io_bytes"]), int(job["read"]["runtime"]) / 1000
+        failed = code != 0 or int(job["error"]) != 0
+    except (ValueError, LookupError, TypeError):
+        failed, moved, seconds = True, 0, 0.0
+    if failed:
+        raise IobenchError(_first_line(err or out) or f"fio ended with status {code}")
+    if moved < 0.99 * asked or seconds <= 0:
+        raise IobenchError(f"fio read {moved} of {asked} bytes")
+    return moved / seconds
+
+
+def contenders(nbytes: int) -> list[Contender]:
+    """Return every configuration that fits ``nbytes``."""
+    ours = [(1, 4 * MIB), (4, MIB), (8, MIB), (16, MIB), (4, 4 * MIB), (8, 4 * MIB), (16, 4 * MIB), (8, 16 * MIB)]
+    fio = [
+        Fio("psync", MIB, jobs=8), Fio("psync", 4 * MIB, jobs=8), Fio("psync", 4 * MIB, jobs=16),
+        Fio("libaio", 256 * KIB, 32), Fio("libaio", MIB, 16), Fio("libaio", 4 * MIB, 8), Fio("libaio", 4 * MIB, 16),
+        Fio("io_uring", 256 * KIB, 32), Fio("io_uring", MIB, 16), Fio("io_uring", 4 * MIB, 8),
+        Fio("io_uring", 4 * MIB, 16),
+    ]  # fmt: skip
+    fitting = [peer for peer in fio if nbytes // peer.jobs >= 2 * peer.block]
+    return [*(Ours(threads, block) for threads, block in ours), *fitting]
+
+
+def in_turns(tried: Sequence[Tried], measure: Callable[[Contender], float], rounds: int) -> None:
+    """Measure all in turns, every second round backwards, so that drift hits every one alike."""
+    for number in range(rounds):
+        for entry in tried if number % 2 == 0 else tried[::-1]:
+            entry.rates.append(measure(entry.contender))
+
+
+def _compare(checkpoint: Checkpoint, say: Say, rounds: int) -> bool:
+    _say_buffers(checkpoint, say)
+
+    def measure(contender: Contender) -> float:
+        return contender.measure(checkpoint)
+
+    usable = _usable(contenders(checkpoint.nbytes), measure, say)
+    finals = [Tried(entry.contender) for side in _sides(usable) for entry in side[:_FINALISTS]]
+    if not all(_sides(finals)):
+        say("FAIL: one of the two sides has no configuration that works here")
+        return False
+    say(f"the best {_FINALISTS} of each side, {rounds} rounds in turns:")
+    in_turns(finals, measure, rounds)
+    for entry in finals:
+        say(_sentence(entry))
+    return judge(finals, say)
+
+
+def judge(finals: Sequence[Tried], say: Say) -> bool:
+    """Say the ratio of each fio engine and of the best to iobench's best; True where the bar is met."""
+    ours, peers = _sides(finals)
+    best = ours[0].median
+    for entry in peers:
+        say(f"iobench's best / {entry.contender.name}: {best / entry.median:.3f}")
+    ratio = best / peers[0].median
+    met = ratio >= BAR
+    say(
+        f"{'PASS' if met else 'FAIL'}: best O_DIRECT rate of iobench {format_rate(best)}, of fio "
+        f"{format_rate(peers[0].median)}: ratio {ratio:.3f} (bar {BAR})"
+    )
+    return met
+
+
+def _usable(all_of_them: Sequence[Contender], measure: Callable[[Contender], float], say: Say) -> list[Tried]:
+    """Try every configuration; what an engine can't do here is said and left out."""
+    found = []
+    for contender in all_of_them:
+        entry = Tried(contender)
+        try:
+            in_turns([entry], measure, _TRIES)
+        except (IobenchError, OSError, subprocess.TimeoutExpired) as error:
+            say(f"left out: {contender.name}: {_first_line(str(error))}")
+            continue
+        say(_sentence(entry))
+        found.append(entry)
+    return found
+
+
+def _sides(tried: Sequence[Tried]) -> tuple[list[Tried], list[Tried]]:
+    """Return iobench's and fio's entries, the fastest first."""
+    ordered = sorted(tried, key=lambda entry: -entry.median if entry.rates else 0.0)
+    ours = [entry for entry in ordered if not isinstance(entry.contender, Fio)]
+    return ours, [entry for entry in ordered if isinstance(entry.contender, Fio)]
+
+
+def _sentence(entry: Tried) -> str:
+    low, high = min(entry.rates), max(entry.rates)
+    return f"{entry.contender.name:<34} {format_rate(entry.median)}  ({format_rate(low)} .. {format_rate(high)})"
+
+
+def _say_buffers(checkpoint: Checkpoint, say: Say) -> None:
+    """Say on which pages each side's buffers lie, and prove that iobench's reads reach the device."""
+    ours, peer = Ours(8, 4 * MIB), Fio("psync", 4 * MIB, jobs=8)
+    device = device_of(checkpoint.shards[0].path)
+    before = count(device)
+    with _ring(ours, checkpoint) as operation:
+        operation()
+    moved = count(device).since(before)
+    share = "device unknown" if moved.least is None else f"{moved.least / checkpoint.nbytes:.0%} from the device"
+    with hostmem.buffer(ours.threads * ours.block, hostmem.HUGE) as memory:
+        memory.data.fill(0)
+        huge = hostmem.inspect(memory).huge_fraction
+    say(f"iobench: preadv, {'unknown' if huge is None else f'{huge:.0%} of its buffers'} on huge pages, bytes {share}")
+    pages = _huge_nbytes_of(peer.command(checkpoint.shards[0].path, checkpoint.nbytes))
+    say(f"fio:     malloc with GLIBC_TUNABLES={_TUNABLE}: {format_size(pages)} on huge pages while it read")
+    if pages < peer.jobs * peer.block / 2:
+        say("warning: fio's buffers lie on small pages (glibc before 2.35?): the comparison favours iobench")
+
+
+def _huge_nbytes_of(command: list[str]) -> int:
+    """Run fio and return the most bytes of huge pages that it had; 0 where the kernel doesn't tell."""
+    most = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment()) as child:
+        while child.poll() is None:
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{child.pid}/smaps_rollup").read_text(encoding="utf-8")
+                found = re.search(r"^AnonHugePages: +(\d+) kB", text, re.MULTILINE)
+                most = max(most, int(found[1]) * KIB if found else 0)
+            time.sleep(0.02)
+    return most
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "GLIBC_TUNABLES": _TUNABLE, "LC_ALL": "C"}
+
+
+@contextlib.contextmanager
+def _ring(ours: Ours, checkpoint: Checkpoint) -> Iterator[Callable[[], None]]:
+    """Yield the operation "read the file once" into one block per thread."""
+    alignment = read.alignment_of(checkpoint, ours.block)
+    with contextlib.ExitStack() as stack:
+        fds = stack.enter_context(read.opened(checkpoint, direct=True))
+        memory = stack.enter_context(hostmem.buffer(ours.threads * ours.block, hostmem.HUGE))
+        memory.data.fill(0)
+        stages = [memory.data[at * ours.block : (at + 1) * ours.block].data for at in range(ours.threads)]
+        todo = read.pieces(checkpoint, fds, ours.block, alignment)
+        yield read.ring_reader(todo, stages, stack.enter_context(ThreadPoolExecutor(ours.threads)))
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,124 @@
+"""The page cache of a file: throw it out, and prove that it is out (or in).
+
+"Cold" here means data-cold: the file's pages are gone from this machine's page cache. Directory entries and
+inodes stay (dropping them needs root), and so does any cache below: a disk's, a hypervisor's, a file server's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+from iobench.errors import IobenchError, Unavailable
+
+_SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5
+_TRIES = 3
+COLD_FRACTION = 0.01  # at most this part of a cold file may be in the cache
+WARM_FRACTION = 0.999  # at least this part of a warm file must be
+_PIECE = 8 << 20
+_FORBIDDEN = "the kernel tells what the page cache holds of a file only to who may write it: run as the file's owner"
+
+
+class ResidencyUnknown(Unavailable):
+    """Neither cachestat nor mincore can tell what the page cache holds."""
+
+
+def resident_fraction(fd: int) -> float:
+    """Return the part of the file in the page cache (0..1); 1.0 for an empty file.
+
+    Raises ResidencyUnknown where the kernel doesn't tell.
+    """
+    nbytes = os.fstat(fd).st_size
+    pages = -(-nbytes // mmap.PAGESIZE)
+    if not pages:
+        return 1.0
+    cached = _cachestat(fd)
+    if cached is None:
+        cached = _mincore(fd, nbytes)
+    return min(cached / pages, 1.0)
+
+
+def residency_source(fd: int) -> str:
+    """Return which call answers here: "cachestat" or "mincore"."""
+    return "mincore" if _cachestat(fd) is None else "cachestat"
+
+
+def evict(fds: list[int]) -> float:
+    """Throw the files out of the page cache and return the largest part still in it.
+
+    Raises IobenchError where more than COLD_FRACTION stays: such a file must not be called cold.
+    """
+    for _ in range(_TRIES):
+        for fd in fds:
+            os.fdatasync(fd)  # dirty pages can't be dropped
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        left = max(resident_fraction(fd) for fd in fds)
+        if left <= COLD_FRACTION:
+            return left
+    raise IobenchError(
+        f"not cold: {left:.1%} of the file stays in the page cache after posix_fadvise(DONTNEED); "
+        "another process maps it, or its filesystem keeps it in memory"
+    )
+
+
+def warm(fds: list[int]) -> float:
+    """Read what is missing in the page cache and return the smallest part that is in it.
+
+    Raises IobenchError where less than WARM_FRACTION can be kept: memory is too short for a warm measurement.
+    """
+    least = min(resident_fraction(fd) for fd in fds)
+    for _ in range(_TRIES):
+        if least >= WARM_FRACTION:
+            return least
+        for fd in fds:
+            read_through(fd)
+        least = min(resident_fraction(fd) for fd in fds)
+    if least >= WARM_FRACTION:
+        return least
+    raise IobenchError(f"not warm: only {least:.1%} of the file stays in the page cache; free some memory")
+
+
+def read_through(fd: int) -> None:
+    """Read the whole file once through the page cache."""
+    buffer, at = bytearray(_PIECE), 0
+    while moved := os.preadv(fd, [buffer], at):
+        at += moved
+
+
+def _cachestat(fd: int) -> int | None:
+    """Return the file's pages in the cache by cachestat(2); None where the kernel lacks it."""
+    span = (ctypes.c_uint64 * 2)(0, 0)  # offset, length; 0 means to the end
+    out = (ctypes.c_uint64 * 5)()  # nr_cache first
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.syscall(
+        ctypes.c_long(_SYS_CACHESTAT), ctypes.c_uint(fd), ctypes.byref(span), ctypes.byref(out), ctypes.c_uint(0)
+    )
+    if failed and ctypes.get_errno() == errno.EPERM:
+        raise ResidencyUnknown(_FORBIDDEN)
+    return None if failed else int(out[0])
+
+
+def _mincore(fd: int, nbytes: int) -> int:
+    """Return the file's pages in the cache by mincore(2) over a mapping.
+
+    Since Linux 5.2 it calls every page of a file that this user may not write resident: then it proves nothing.
+    """
+    if not os.access(f"/proc/self/fd/{fd}", os.W_OK):
+        raise ResidencyUnknown(_FORBIDDEN)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    address = libc.mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise ResidencyUnknown(f"cannot map the file to ask for its pages: {os.strerror(ctypes.get_errno())}")
+    try:
+        pages = (ctypes.c_ubyte * -(-nbytes // mmap.PAGESIZE))()
+        if libc.mincore(address, nbytes, pages):
+            raise ResidencyUnknown(f"mincore: {os.strerror(ctypes.get_errno())}")
+        return sum(1 for page in bytes(pages) if page & 1)
+    finally:
+        libc.munmap(address, nbytes)
