@@ -207,7 +207,7 @@ def test_text_leaves_plain_words_alone() -> None:
 
 
 def test_a_fence_is_longer_than_any_in_the_text(tmp_path: Path) -> None:
-    run = demo_run()
+    run = run_of([])
     run.header.topology["nodes"][0]["attrs"]["model"] = "````"
     run.header.topology["name"] = "````"
     text = report.write(run, tmp_path)[0].read_text(encoding="utf-8")
@@ -340,7 +340,7 @@ def thin(kind: str) -> Run:
 
 
 def test_an_old_report_is_replaced_and_its_figures_go(tmp_path: Path) -> None:
-    report.write(demo_run(), tmp_path)
+    report.write(run_of([*lines("allreduce", {"nbytes": 8}, 1e-3), *lines("weights", {"nbytes": 8}, 1e-3)]), tmp_path)
     (tmp_path / "figures" / "notes.txt").write_text("mine")
     report.write(run_of(lines("other", {"nbytes": 8}, 1e-3)), tmp_path)
     names = {path.name for path in (tmp_path / "figures").iterdir()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,20 +31,12 @@ def write(run: Run, folder: Path) -> tuple[Path, Path]:
     from iobench.report import markdown, page
     from iobench.report.view import view_of
 
+    with _writing(folder):
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)  # before the drawing, which takes seconds
     view = view_of(run)
-    files = {folder / "report.md": markdown.render(view, FIGURES), folder / "report.html": page.render(view)}
-    drawn = [figure for section in view.sections for figure in section.figures]
-    files |= {folder / FIGURES / f"{figure.name}.svg": figure.file_text for figure in drawn}
-    try:
-        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-        _drop_old(folder / FIGURES, {path.name for path in files})
-        for path, content in files.items():
-            _replace(path, content)
-    except OSError as error:
-        raise UserError(
-            f"cannot write the report to {folder}: {error.strerror}; the records are safe: make room or choose "
-            "another folder, then iobench report"
-        ) from error
+    plain, html = markdown.render(view, FIGURES), page.render(view)
+    with _writing(folder):
+        _write_all(folder, plain, html, view.figure_files)
     return folder / "report.md", folder / "report.html"
 
 
@@ -108,6 +101,27 @@ def show_models(console: Console, run: Run) -> None:
     terminal.show_models(console, run)
 
 
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write the report to {folder}: {error.strerror}; the records are safe: make room or choose "
+            "another folder, then iobench report"
+        ) from error
+
+
+def _write_all(folder: Path, plain: str, html: str, figures: dict[str, str]) -> None:
+    for path in (folder / FIGURES).glob("*.svg"):
+        if path.name not in figures:
+            path.unlink()  # of an earlier report
+    for name, content in figures.items():
+        _replace(folder / FIGURES / name, content)
+    _replace(folder / "report.md", plain)
+    _replace(folder / "report.html", html)
+
+
 def _replace(path: Path, content: str) -> None:
     """Write the whole file or leave the old one: a reader never sees half a report."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -117,10 +131,3 @@ def _replace(path: Path, content: str) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def _drop_old(folder: Path, kept: set[str]) -> None:
-    """Delete figures of an earlier report that this one doesn't have."""
-    for path in folder.glob("*.svg"):
-        if path.name not in kept:
-            path.unlink()

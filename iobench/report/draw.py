@@ -19,6 +19,7 @@ from iobench.report import ticks
 from iobench.report.charts import CROSSED, Chart, Curve, Mark, x_text
 from iobench.units import format_rate, format_seconds
 
+SOLID = ("ok", "unproven")  # every other verdict is drawn hollow
 INK, MUTED, GRID, PAPER, ALARM = "#1b1f24", "#59636e", "#d8dde3", "#fefefe", "#c62828"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4f", "#8c6d31")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -98,18 +99,22 @@ def _draw_curve(axes: Any, curve: Curve, number: int) -> None:
     axes.fill_between(
         [m.x for m in good], [m.low for m in good], [m.high for m in good], color=colour, alpha=0.22, linewidth=0
     )
-    for mark in curve.marks:
-        _draw_mark(axes, mark, colour, marker)
-
-
-def _draw_mark(axes: Any, mark: Mark, colour: str, marker: str) -> None:
-    face = colour if mark.status in ("ok", "unproven") else PAPER
-    axes.errorbar(
-        [mark.x], [mark.y], yerr=[[max(mark.y - mark.low, 0.0)], [max(mark.high - mark.y, 0.0)]], fmt=marker,
-        color=colour, markerfacecolor=face, markeredgewidth=1.0, markersize=4.2, elinewidth=0.8, zorder=4,
+    for solid in (True, False):
+        _draw_marks(axes, [mark for mark in curve.marks if (mark.status in SOLID) is solid], colour, marker, solid)
+    crossed = [mark for mark in curve.marks if mark.status in CROSSED]
+    axes.plot(
+        [m.x for m in crossed], [m.y for m in crossed], linestyle="none", marker="x", color=ALARM, markersize=8,
+        markeredgewidth=1.5, zorder=5,
     )  # fmt: skip
-    if mark.status in CROSSED:
-        axes.plot([mark.x], [mark.y], marker="x", color=ALARM, markersize=8, markeredgewidth=1.5, zorder=5)
+
+
+def _draw_marks(axes: Any, marks: list[Mark], colour: str, marker: str, solid: bool) -> None:
+    if marks:
+        whiskers = [[max(m.y - m.low, 0.0) for m in marks], [max(m.high - m.y, 0.0) for m in marks]]
+        axes.errorbar(
+            [m.x for m in marks], [m.y for m in marks], yerr=whiskers, fmt=marker, color=colour,
+            markerfacecolor=colour if solid else PAPER, markeredgewidth=1.0, markersize=4.2, elinewidth=0.8, zorder=4,
+        )  # fmt: skip
 
 
 def _y_view(chart: Chart, log: bool) -> tuple[float, float]:
@@ -266,7 +271,7 @@ def _bar_view(axes: Any, chart: Chart) -> tuple[float, float]:
 
 
 def _draw_bar(axes: Any, chart: Chart, row: int, mark: Mark, colour: str) -> None:
-    hollow = mark.status not in ("ok", "unproven")
+    hollow = mark.status not in SOLID
     axes.barh(row, mark.y, height=0.62, color=PAPER if hollow else colour, edgecolor=colour, linewidth=1.0, zorder=2)
     axes.errorbar(
         [mark.y], [row], xerr=[[max(mark.y - mark.low, 0.0)], [max(mark.high - mark.y, 0.0)]], fmt="none",

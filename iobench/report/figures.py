@@ -24,7 +24,7 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class FigureView:
-    """One figure: ``name`` is its file's stem and its id in the page."""
+    """One figure: ``name`` is its file's stem and its id in the page, ``svg`` a document on white paper."""
 
     name: str
     chart: Chart
@@ -44,11 +44,6 @@ class FigureView:
         body = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1">', body, count=1)
         label = f'<svg role="img" aria-label="{escape(self.alt)}" xmlns="http://www.w3.org/2000/svg"'
         return body.replace("<svg", label, 1)
-
-    @property
-    def file_text(self) -> str:
-        """The SVG as a file of its own, on white paper."""
-        return self.svg
 
 
 def figures_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> list[FigureView]:

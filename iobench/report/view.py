@@ -51,6 +51,12 @@ class View:
     topology: str
     facts: tuple[tuple[str, str], ...]
 
+    @property
+    def figure_files(self) -> dict[str, str]:
+        """Return file name -> SVG of every figure."""
+        drawn = [figure for section in self.sections for figure in section.figures]
+        return {f"{figure.name}.svg": figure.svg for figure in drawn}
+
 
 def view_of(run: Run) -> View:
     """Judge, fit and draw the run; needs nothing but its records file."""
