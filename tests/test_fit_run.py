@@ -34,7 +34,11 @@ def test_the_demo_run_gives_a_model_for_every_series():
     for name, truth in CACHE_NS.items():
         assert levels.parameters[name].value == pytest.approx(truth * NS, rel=0.05)
     assert a_of(found["allreduce", "ranks=2"]) == pytest.approx(200 * US, rel=0.02)
-    assert found["allreduce", "ranks=4"].notes[0].startswith("12 of 12 sizes are suspect (others used 37 %")
+    assert (
+        found["allreduce", "ranks=4"]
+        .notes[0]
+        .startswith("12 of 12 sizes are suspect (others used 37 % of the CPUs), used")
+    )
 
 
 def test_what_is_written_and_read_again_gives_the_same_models(tmp_path):
@@ -106,6 +110,34 @@ def test_suspect_records_are_used_only_where_nothing_else_is_there():
     assert few.model is not None
     assert few.model.valid == (SIZES[0], SIZES[-1])
     assert "steal time 12 %" in few.notes[0]
+
+
+def test_a_level_whose_working_sets_are_all_suspect_is_not_lost():
+    # a neighbour disturbed the last and longest points of the sweep, and one in the middle
+    sets = [4 * KIB << step for step in range(17)]
+    made = chase(sets)
+    for line in made:
+        if line.nbytes >= 32 * MIB or line.nbytes == 4 * MIB:
+            line.status, line.reason = "suspect", "others used 1.5 CPUs: stop them; others used 1.6 CPUs: stop them"
+    for line in made:
+        if line.nbytes == 4 * MIB:
+            line.seconds = [[4 * second for second in row] for row in line.seconds]
+    (found,) = fitted(made, {"dram": [{"kind": "levels"}]})
+    assert found.model is not None
+    assert found.model.parameters["memory"].value == pytest.approx(95 * NS, rel=0.05)
+    assert found.model.parameters["L3"].value == pytest.approx(20 * NS, rel=0.05)
+    assert 4 * MIB not in [point.nbytes for point in found.model.measured]
+    assert found.notes[0] == "2 of 17 sizes left out: suspect"  # 32 MiB lies between two levels
+    assert found.notes[1].startswith("3 of 15 sizes are suspect (others used 1.5 CPUs), used because")
+
+
+def test_too_few_sound_sizes_take_the_suspect_ones_in():
+    made = chase([4 * KIB << step for step in range(17)], status="suspect", reason="steal time 12 %")
+    for line in made:
+        line.status = "ok" if line.nbytes < 32 * KIB else "suspect"
+    (found,) = fitted(made, {"dram": [{"kind": "levels"}]}, topology={})
+    assert found.model is not None
+    assert len(found.model.measured) == 17
 
 
 def test_unproven_paths_are_said():

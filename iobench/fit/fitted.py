@@ -8,6 +8,7 @@ with these values (a list: any of them), ``size`` names the axis that is the siz
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,11 +99,11 @@ def _fit_series(
     seed: int,
 ) -> Fitted:
     label = " ".join(f"{name}={value}" for name, value in axes.items()) or "all points"
-    chosen, notes = _choose(records, verdicts, declared.kind)
-    points = [FitPoint(record.point[declared.size], tuple(record.groups)) for record in chosen]
     options = {}
     if "edges" in kinds.get(declared.kind).options:
-        options["edges"] = cache_edges(topology, _cpus(chosen))
+        options["edges"] = cache_edges(topology, _cpus(records))
+    chosen, notes = _choose(records, verdicts, declared, options)
+    points = [FitPoint(record.point[declared.size], tuple(record.groups)) for record in chosen]
     # each series has its own draws, the same on every run
     number = zlib.crc32(f"{seed} {probe} {mode} {label}".encode())
     try:
@@ -112,24 +113,45 @@ def _fit_series(
     return Fitted(label, probe, mode, declared.kind, axes, model, "", notes)
 
 
-def _choose(records: list[Record], verdicts: Mapping[str, check.Verdict], kind: str) -> tuple[list[Record], list[str]]:
+def _choose(
+    records: list[Record], verdicts: Mapping[str, check.Verdict], declared: _Declared, options: Mapping[str, Any]
+) -> tuple[list[Record], list[str]]:
     """Return the records to use and sentences on those that were not, or not gladly."""
-    usable = [record for record in records if verdicts[record.key].usable]
-    sound = [record for record in usable if verdicts[record.key].status != "suspect"]
-    suspect, notes = len(usable) - len(sound), []
-    for status in ("impossible", "wrong", "failed"):
-        count = sum(verdicts[record.key].status == status for record in records)
+    status = {record.key: verdicts[record.key].status for record in records}
+    notes = []
+    for bad in ("impossible", "wrong", "failed"):
+        count = sum(status[record.key] == bad for record in records)
         if count:
-            notes.append(f"{count} of {len(records)} sizes left out: {status}")
-    unproven = sum(verdicts[record.key].status == "unproven" for record in usable)
+            notes.append(f"{count} of {len(records)} sizes left out: {bad}")
+    usable = [record for record in records if verdicts[record.key].usable]
+    chosen = _prefer_sound(usable, status, declared, options)
+    if len(chosen) < len(usable):
+        notes.append(f"{len(usable) - len(chosen)} of {len(records)} sizes left out: suspect")
+    unproven = sum(status[record.key] == "unproven" for record in chosen)
     if unproven:
-        notes.append(f"the path of {unproven} of {len(usable)} sizes is unproven")
-    if not suspect:
-        return sound, notes
-    if len(sound) >= kinds.get(kind).least:
-        return sound, [*notes, f"{suspect} of {len(records)} sizes left out: suspect"]
-    why = next(verdicts[record.key].sentence for record in usable if verdicts[record.key].status == "suspect")
-    return usable, [*notes, f"{suspect} of {len(usable)} sizes are suspect ({why}): run again on a quiet machine"]
+        notes.append(f"the path of {unproven} of {len(chosen)} sizes is unproven")
+    suspect = [record for record in chosen if status[record.key] == "suspect"]
+    if suspect:
+        why = suspect[0].reason.split(";")[0].split(":")[0] or "the machine was disturbed"
+        notes.append(
+            f"{len(suspect)} of {len(chosen)} sizes are suspect ({why}), used because there are too few others: "
+            "run again on a quiet machine"
+        )
+    return chosen, notes
+
+
+def _prefer_sound(
+    usable: list[Record], status: Mapping[str, str], declared: _Declared, options: Mapping[str, Any]
+) -> list[Record]:
+    """Leave suspect records out of each part of the model that has enough others."""
+    kind = kinds.get(declared.kind)
+    part = {record.key: kind.region(record.point[declared.size], options) for record in usable}
+    sound = Counter(part[record.key] for record in usable if status[record.key] != "suspect")
+    if sound.total() < kind.least:
+        return usable
+    return [
+        record for record in usable if status[record.key] != "suspect" or sound[part[record.key]] < kind.region_least
+    ]
 
 
 def _series(

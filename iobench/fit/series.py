@@ -43,12 +43,19 @@ class Estimate:
     findings: list[str] = field(default_factory=list)
 
 
+def _one_region(nbytes: int, options: Mapping[str, Any]) -> str:
+    del nbytes, options
+    return ""
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of model.
 
     ``least`` is how many sizes it needs. ``estimate(series, options)`` fits it; ``options`` lists the names
     it takes. ``curve(parameters, nbytes)`` is the formula in seconds; a kind without one returns 1.0.
+    ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
+    sizes each part needs: below that, disturbed measurements are better than none.
     """
 
     name: str
@@ -57,3 +64,5 @@ class Kind:
     estimate: Callable[[Series, Mapping[str, Any]], Estimate]
     curve: Callable[[Mapping[str, float], float], float]
     options: tuple[str, ...] = ()
+    region: Callable[[int, Mapping[str, Any]], str] = _one_region
+    region_least: int = 0

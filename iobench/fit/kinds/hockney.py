@@ -112,4 +112,4 @@ def _breaks(series: Series) -> list[str]:
 
 _BREAK_ADVICE = "one a and B cannot describe both sides, so measure sizes in between"
 
-KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve)
+KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve, region_least=4)

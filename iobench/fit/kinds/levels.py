@@ -49,6 +49,16 @@ def curve(parameters: Mapping[str, float], nbytes: float) -> float:
     return 1.0
 
 
+def region(nbytes: int, options: Mapping[str, Any]) -> str:
+    """Return the level that a working set lies well inside, "" between two levels."""
+    before = 0
+    for name, own in [*_edges(options.get("edges") or ()), (MEMORY, 0)]:
+        if len(_window(np.array([nbytes]), before, own)):
+            return name
+        before = own
+    return ""
+
+
 def _edges(given: Any) -> list[tuple[str, int]]:
     pairs = list(given.items() if isinstance(given, Mapping) else given)
     try:
@@ -181,4 +191,13 @@ def _leave_one_out(series: Series, windows: Sequence[np.ndarray]) -> float:
     return float(np.mean(errors)) if errors else math.nan
 
 
-KIND = Kind("levels", "latency per cache level", least=4, estimate=estimate, curve=curve, options=("edges",))
+KIND = Kind(
+    "levels",
+    "latency per cache level",
+    least=4,
+    estimate=estimate,
+    curve=curve,
+    options=("edges",),
+    region=region,
+    region_least=2,
+)
