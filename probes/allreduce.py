@@ -12,8 +12,11 @@ Cross-checked against a plain torch.distributed loop started by torchrun.
 
 import dataclasses
 import importlib.util
+import itertools
+import os
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import Unavailable, UserError, WrongData, missing
@@ -30,24 +33,33 @@ AXES = {
     "backend": Axis(("gloo",), "who carries the bytes: gloo over TCP on the loopback interface"),
     "op": Axis(("all_reduce",), "the collective; the sum of float32"),
     "ranks": Axis((2, 4, 8), "processes; unless you choose, only as many as there are CPUs (at least 2)", minimum=2),
+    "placement": Axis(
+        ("apart",),
+        "apart: gloo's event loop on another CPU than its rank's other threads; free: as the scheduler likes",
+        choices=("apart", "free"),
+    ),
     "nbytes": Axis(tuple(1 << n for n in range(3, 27)), "size of each rank's buffer", unit="bytes", minimum=4),
 }
 LAUNCHES = 3
 POINT_SECONDS = 0.3
 PLOTS = (
-    Plot("All-reduce: time", x="nbytes", y="latency", series=("backend", "ranks")),
-    Plot("All-reduce: bus bandwidth", x="nbytes", y="bandwidth", series=("backend", "ranks")),
+    Plot("All-reduce: time", x="nbytes", y="latency", series=("backend", "ranks", "placement")),
+    Plot("All-reduce: bus bandwidth", x="nbytes", y="bandwidth", series=("backend", "ranks", "placement")),
 )
 MODELS = ({"kind": "hockney", "where": {}},)
 
 TARGET = f"{__file__}:Gloo"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+_INNER_AXES = ("backend", "op", "placement", "nbytes")
 _ITEM_NBYTES = 4
 _BUFFERS = 2
+_EVENT_LOOP_NAME = "gloo_tcp_loop"
 _PERIOD = 1021  # prime: no chunk of a power of two can take another's place unseen
 _MOST_RANKS = 1024  # sums stay below 2**24, where float32 holds every integer
 _SMALL_NBYTES = 64 << 10
 _SMALL_MIN_SAMPLES = 50  # small messages are bimodal (a late wake-up costs ten times the rest)
+_LARGE_NBYTES = 16 << 20
+_LARGE_MIN_SAMPLES = 3  # in each launch; one takes a tenth of a second
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -58,12 +70,10 @@ def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterato
             raise UserError(f"-a ranks={ranks}: at most {_MOST_RANKS} ranks keep the sums exact; choose fewer")
         if not chosen and ranks > max(cpus, 2):
             continue
-        for nbytes in axes["nbytes"]:
+        for backend, op, placement, nbytes in itertools.product(*(axes[name] for name in _INNER_AXES)):
             if nbytes % _ITEM_NBYTES:
                 raise UserError(f"-a nbytes={nbytes} is no whole number of float32: choose a multiple of 4")
-            for backend in axes["backend"]:
-                for op in axes["op"]:
-                    yield {"backend": backend, "op": op, "ranks": ranks, "nbytes": nbytes}
+            yield {"backend": backend, "op": op, "ranks": ranks, "placement": placement, "nbytes": nbytes}
 
 
 def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
@@ -72,10 +82,11 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     if importlib.util.find_spec("torch") is None:
         raise Unavailable(missing("torch"))
     size, nbytes = point["ranks"], point["nbytes"]
-    pins = ranks.one_cpu_each(size)
     group = sampler.shared(
-        ("ranks", point["backend"], size),
-        lambda: ranks.group(TARGET, size, pins=pins, environment=ENVIRONMENT),
+        ("ranks", point["backend"], size, point["placement"]),
+        lambda: ranks.group(
+            TARGET, size, environment=ENVIRONMENT, **_placement(point["placement"], ranks.cpu_shares(size))
+        ),
     )
     group.call("prepare", nbytes=nbytes)
     before = _received(group)
@@ -84,10 +95,27 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     return _samples(point, timed, group, _proof(nbytes, size, timed, before, after))
 
 
+def _placement(placement: str, shares: list[list[int]] | None) -> dict[str, Any]:
+    """Return where the ranks run: gloo's event loop never on a CPU of its rank's other threads.
+
+    The loop polls a connection's lock while another thread of the rank holds it to send (try_to_lock in
+    gloo/transport/tcp/pair.cc). On one CPU it keeps that thread from running until the scheduler's next tick:
+    3 to 4 ms, in half of all operations. With one CPU per rank the loop goes to the next rank's CPU.
+    """
+    if placement == "free" or shares is None:
+        return {}
+    loops = [share[-1] for share in shares] if len(shares[0]) > 1 else [share[0] for share in shares[1:] + shares[:1]]
+    return {"pins": [share[:-1] or share for share in shares], "config": {"event_loop_cpu": loops}}
+
+
 def _patient(sampler: "Sampler", nbytes: int) -> "Sampler":
-    """Return the sampler with a higher least number of samples for small messages."""
-    least = _SMALL_MIN_SAMPLES if nbytes <= _SMALL_NBYTES else sampler.min_samples
-    return dataclasses.replace(sampler, min_samples=min(max(least, sampler.min_samples), sampler.max_samples))
+    """Return the sampler with a least number of samples that suits the size."""
+    least = sampler.min_samples
+    if nbytes <= _SMALL_NBYTES:
+        least = min(max(least, _SMALL_MIN_SAMPLES), sampler.max_samples)
+    elif nbytes >= _LARGE_NBYTES:
+        least = min(least, _LARGE_MIN_SAMPLES)
+    return dataclasses.replace(sampler, min_samples=least)
 
 
 def _received(group: "RankGroup") -> dict[tuple[str, str], tuple[int, bool]]:
@@ -119,10 +147,9 @@ def _proof(
 
 def _samples(point: dict[str, Any], timed: "Timed", group: "RankGroup", proof: dict[str, Any]) -> Samples:
     size, nbytes = point["ranks"], point["nbytes"]
-    notes = list(timed.notes)
-    if group.pins is None:
-        notes.append(f"{size} ranks share {len(group.cpus[0])} CPUs: not pinned, they take turns")
-    about = {"shape": "one process per rank", "dtype": "float32", "rank_cpus": group.cpus}
+    facts = group.call("facts")
+    about = {"shape": "one process per rank", "dtype": "float32", "torch": facts[0]["torch"]}
+    about |= {"rank_cpus": group.cpus, "event_loop_cpus": [fact["event_loop_cpus"] for fact in facts]}
     return Samples(
         timed=timed,
         nbytes=nbytes,
@@ -133,10 +160,22 @@ def _samples(point: dict[str, Any], timed: "Timed", group: "RankGroup", proof: d
         verified=True,
         path="gloo over TCP on the loopback interface",
         proven=proof["bytes_received"] >= proof["bytes_expected"] and not proof["other_connections"],
-        evidence={**about, **proof, **_skew(timed, group.call("last_entries")), **group.call("facts")[0]},
+        evidence={**about, **proof, **_skew(timed, group.call("last_entries"))},
         legs=[Leg("net:lo", "mem:0", moved=2 * (size - 1) * nbytes)],
-        notes=notes,
+        notes=_placement_notes(group, facts),
     )
+
+
+def _placement_notes(group: "RankGroup", facts: list[dict[str, Any]]) -> list[str]:
+    """Return what a reader must know of where the ranks ran."""
+    loops = [fact["event_loop_cpus"] for fact in facts]
+    if group.pins is None:
+        return [f"{group.size} ranks on {len(group.cpus[0])} CPUs, not pinned"]
+    if [] in loops:
+        return ["gloo's event loop was not found by its thread's name: ranks not pinned, expect stalls of 3 to 4 ms"]
+    if len(group.pins[0]) == 1 and loops[0] == group.cpus[1]:
+        return ["one CPU per rank: gloo's event loop runs on the next rank's CPU"]
+    return []
 
 
 def _skew(timed: "Timed", entries: list[list[int]]) -> dict[str, Any]:
@@ -170,13 +209,14 @@ class Pattern:
     def fill(self, buffer: Any) -> None:
         """Write this rank's share."""
         rows, rest = _rows(buffer)
-        rows.copy_(self.mine.expand_as(rows))
+        if len(rows):
+            rows.copy_(self.mine.expand_as(rows))
         rest.copy_(self.mine[: len(rest)])
 
     def check(self, buffer: Any) -> None:
         """Compare every element with the sum; WrongData names the first that differs."""
         rows, rest = _rows(buffer)
-        if not (bool((rows == self.sum).all()) and bool((rest == self.sum[: len(rest)]).all())):
+        if not (rows.equal(self.sum.expand_as(rows)) and rest.equal(self.sum[: len(rest)])):
             raise WrongData(self._difference(buffer))
 
     def _difference(self, buffer: Any) -> str:
@@ -187,6 +227,15 @@ class Pattern:
             f"{len(wrong)} of {len(buffer)} elements differ from the sum,"
             f" the first is element {first}: {float(buffer[first])}, not {float(right[first])}"
         )
+
+
+def _move_event_loop(cpu: int) -> list[int]:
+    """Pin this process's gloo event loop to ``cpu``; unpin everything where it can't be found. Return its threads."""
+    threads = {int(task.name): (task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+    loops = [thread for thread, name in threads.items() if name == _EVENT_LOOP_NAME]
+    for thread in loops or threads:
+        os.sched_setaffinity(thread, {cpu} if loops else range(os.cpu_count() or 1))
+    return loops
 
 
 def _rows(buffer: Any) -> tuple[Any, Any]:
@@ -208,6 +257,7 @@ class Gloo:
         torch.set_num_threads(1)
         rank.state(f"init_process_group of {rank.size} ranks")
         dist.init_process_group("gloo")
+        self.event_loops = _move_event_loop(rank.config["event_loop_cpu"][rank.rank]) if rank.config else []
         self.rank, self.torch, self.all_reduce = rank, torch, dist.all_reduce
         self.pattern = Pattern(torch, rank.rank, rank.size)
         self.buffers: list[Any] = []
@@ -254,8 +304,9 @@ class Gloo:
         return sockets.own()
 
     def facts(self) -> dict[str, Any]:
-        """Return the library's version."""
-        return {"torch": self.torch.__version__}
+        """Return the library's version and where gloo's event loop runs, read back; [] where not placed."""
+        cpus = [sorted(os.sched_getaffinity(thread)) for thread in self.event_loops]
+        return {"torch": self.torch.__version__, "event_loop_cpus": cpus[0] if cpus else []}
 
     def last_entries(self) -> list[int]:
         """Return when this rank entered each operation of the last block (ns of the host's clock)."""

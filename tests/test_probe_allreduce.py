@@ -65,10 +65,23 @@ def test_one_rank_is_no_all_reduce() -> None:
         _points(_machine(2), "ranks=1")
 
 
+def test_event_loop_never_shares_a_cpu_with_its_ranks_other_threads() -> None:
+    assert MODULE._placement("apart", [[0], [1], [2]]) == {
+        "pins": [[0], [1], [2]],
+        "config": {"event_loop_cpu": [1, 2, 0]},
+    }
+    assert MODULE._placement("apart", [[0, 1], [2, 3]]) == {
+        "pins": [[0], [2]],
+        "config": {"event_loop_cpu": [1, 3]},
+    }
+    assert MODULE._placement("free", [[0], [1]]) == {}
+    assert MODULE._placement("apart", None) == {}
+
+
 def test_missing_torch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="pip install torch"):
-        PROBE.measure({"backend": "gloo", "op": "all_reduce", "ranks": 2, "nbytes": 8}, Sampler())
+        PROBE.measure({"backend": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": 8}, Sampler())
 
 
 # --- the data
@@ -215,7 +228,7 @@ def sampler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sampler]:
 
 
 def _point(nbytes: int) -> dict[str, Any]:
-    return {"backend": "gloo", "op": "all_reduce", "ranks": 2, "nbytes": nbytes}
+    return {"backend": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": nbytes}
 
 
 @pytest.mark.parametrize("nbytes", [8, 4100, 1 << 20])
@@ -229,6 +242,8 @@ def test_real_ranks_give_verified_and_proven_samples(sampler: Sampler, nbytes: i
     assert samples.moved == nbytes
     assert samples.legs[0].moved == 2 * nbytes
     assert samples.mode == "blocking"
+    loops, cpus = samples.evidence["event_loop_cpus"], samples.evidence["rank_cpus"]
+    assert all(not set(loop) & set(rank) for loop, rank in zip(loops, cpus, strict=True))
     line = Line("allreduce", "", _point(nbytes), seconds=samples.timed.seconds, moved=samples.moved)
     record = Record("allreduce", _point(nbytes), [line])
     assert min(record.groups[0]) >= max(map(min, samples.timed.seconds))

@@ -156,15 +156,16 @@ def test_answers_larger_than_a_pipe_and_loud_ranks_do_not_block(worker: str) -> 
 
 def test_pins_are_read_back_in_the_rank(worker: str) -> None:
     cpu = min(os.sched_getaffinity(0))
-    with ranks.group(worker, 2, pins=[cpu, cpu]) as group:
+    with ranks.group(worker, 2, pins=[[cpu], [cpu]]) as group:
         assert [row[4] for row in group.call("identity")] == [[cpu], [cpu]]
         assert group.cpus == [[cpu], [cpu]]
 
 
-def test_one_cpu_each_only_where_there_are_enough() -> None:
-    allowed = sorted(os.sched_getaffinity(0))
-    assert ranks.one_cpu_each(len(allowed)) == allowed
-    assert ranks.one_cpu_each(len(allowed) + 1) is None
+def test_shares_are_equal_and_disjoint_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 1, 8, 4, 9})
+    assert ranks.cpu_shares(2) == [[1, 3], [4, 8]]
+    assert ranks.cpu_shares(5) == [[1], [3], [4], [8], [9]]
+    assert ranks.cpu_shares(6) is None
 
 
 def test_master_port_can_be_listened_on(worker: str) -> None:
@@ -393,5 +394,5 @@ def test_between_keeps_only_connections_of_two_ranks() -> None:
 
 
 def test_bad_pins_are_refused() -> None:
-    with pytest.raises(ValueError, match="one CPU per rank"):
-        ranks.RankGroup("x:y", 2, pins=[0])
+    with pytest.raises(ValueError, match="one set of CPUs per rank"):
+        ranks.RankGroup("x:y", 2, pins=[[0]])

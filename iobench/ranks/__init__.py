@@ -6,6 +6,6 @@ they talk. The parent's side is launcher.py, the rank's side child.py.
 
 from __future__ import annotations
 
-from iobench.ranks.launcher import RankFailed, RankGroup, group, one_cpu_each
+from iobench.ranks.launcher import RankFailed, RankGroup, cpu_shares, group
 
-__all__ = ["RankFailed", "RankGroup", "group", "one_cpu_each"]
+__all__ = ["RankFailed", "RankGroup", "cpu_shares", "group"]

@@ -44,7 +44,7 @@ class Rank:
         self.shared.write(self.rank, text)
 
     def barrier(self) -> None:
-        """Wait for all ranks of this host, spinning; they leave within about a microsecond."""
+        """Wait for all ranks of this host; they leave within about a microsecond of each other."""
         self.shared.meet(self.rank, self.crowded)
 
     @contextlib.contextmanager
@@ -106,7 +106,7 @@ def _serve(commands: queue.SimpleQueue[dict[str, Any]], answers_fd: int, shared_
 
         def begin(start: dict[str, Any]) -> list[int]:
             nonlocal service
-            cpus = _pin(start["cpu"])
+            cpus = _pin(start["pin"])
             service = resolve(start["target"])(_rank(start, shared_fd))
             return cpus
 
@@ -126,10 +126,10 @@ def _rank(start: dict[str, Any], shared_fd: int) -> Rank:
     return Rank(number, size, local, start["config"], shared, crowded=size > start["cpus_allowed"])
 
 
-def _pin(cpu: int | None) -> list[int]:
+def _pin(cpus: list[int] | None) -> list[int]:
     """Pin this process before anything starts a thread; return the CPUs read back."""
-    if cpu is not None:
-        os.sched_setaffinity(0, {cpu})
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)
     return sorted(os.sched_getaffinity(0))
 
 

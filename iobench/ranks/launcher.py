@@ -75,6 +75,7 @@ class _Trouble:
 class RankGroup:
     """N rank processes that run one target; started by the first call, alive until ``close``.
 
+    ``pins`` gives the CPUs on which each rank and all its threads may run, None those of the parent.
     ``cpus`` are the CPUs each rank may run on, read back in the rank. ``generation`` counts starts: a
     change tells that the ranks are new and hold nothing of what earlier calls made.
     """
@@ -86,12 +87,12 @@ class RankGroup:
         *,
         config: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
-        pins: Sequence[int] | None = None,
+        pins: Sequence[Sequence[int]] | None = None,
         start_seconds: float = START_SECONDS,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         if size < 1 or (pins is not None and len(pins) != size):
-            raise ValueError(f"{size} ranks, pins {pins}: one CPU per rank, or None")
+            raise ValueError(f"{size} ranks, pins {pins}: one set of CPUs per rank, or None")
         self.target, self.size = target, size
         self.config, self.environment = dict(config or {}), dict(environment or {})
         self.pins, self.start_seconds, self.call_seconds = pins, start_seconds, call_seconds
@@ -160,7 +161,7 @@ class RankGroup:
         allowed = len(os.sched_getaffinity(0))
         for rank, process in enumerate(self._processes):
             start = {"target": self.target, "config": self.config, "cpus_allowed": allowed}
-            _write(process, {**start, "cpu": self.pins[rank] if self.pins is not None else None})
+            _write(process, {**start, "pin": list(self.pins[rank]) if self.pins is not None else None})
         self.cpus = self._gather(self.start_seconds)
 
     def _spawn(self, rank: int, shared_fd: int) -> _Process:
@@ -351,7 +352,8 @@ def _process_state(pid: int) -> str:
     return ""
 
 
-def one_cpu_each(size: int) -> list[int] | None:
-    """Return one allowed CPU per rank, None where there are more ranks than CPUs."""
+def cpu_shares(size: int) -> list[list[int]] | None:
+    """Return equal parts of the allowed CPUs, one per rank; None where there are more ranks than CPUs."""
     cpus = sorted(os.sched_getaffinity(0))
-    return cpus[:size] if size <= len(cpus) else None
+    each = len(cpus) // size
+    return [cpus[rank * each : (rank + 1) * each] for rank in range(size)] if each else None
