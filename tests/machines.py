@@ -68,7 +68,7 @@ class Machine:
         self.file(f"{folder}/meminfo", f"Node {number} MemTotal: {int(gib * GIB_IN_KB)} kB")
 
     def pci(self, chain: str, kind: str, ids: str, link: str = "", numa: int = -1, driver: str = "") -> str:
-        """Write one PCI function. ``chain``: host bridge, functions; ``link``: "speed,width" or "now,width,max,width"."""
+        """Write one PCI function. ``chain``: host bridge, functions; ``link``: "speed,width" or now and maximum."""
         place = f"sys/devices/{chain}"
         vendor, device = ids.split(":")
         self.files(place, vendor=f"0x{vendor}", device=f"0x{device}", subsystem_vendor=f"0x{vendor}", numa_node=numa)
