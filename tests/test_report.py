@@ -290,7 +290,7 @@ def test_hundreds_of_points_are_folded(tmp_path: Path) -> None:
     out = [line for n in range(60) for kind in "abcdef" for line in point(kind, n)]
     plain, page = report.write(run_of(out), tmp_path)
     text = page.read_text(encoding="utf-8")
-    assert "<details>\n<summary>All 360 points" in text
+    assert '<details open class="tall">\n<summary>All 360 points' in text
     assert text.count("<tr class=") >= 360
     assert "<details><summary>All 360 points</summary>" in plain.read_text(encoding="utf-8")
     assert page.stat().st_size < 3_000_000

@@ -24,11 +24,9 @@ TOO_WIDE = """[...document.querySelectorAll('body *')].filter(e => !e.closest('.
 ON_PAPER_TOO_WIDE = """[...document.querySelectorAll('body *')].filter(e => !e.closest('svg *'))
   .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.outerHTML.slice(0, 120))"""
 SIZES = """[...document.querySelectorAll('svg, table')].map(e => {
-  // a closed <details> lays its content out but doesn't paint it: the rectangle alone would lie
+  // what a closed <details> holds has a size all the same
   const r = e.checkVisibility() ? e.getBoundingClientRect() : {width: 0, height: 0};
   return [e.id || e.closest('figure').id, r.width, r.height]})"""
-OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
-AS_MADE = "document.querySelectorAll('details').forEach(d => d.open = d.dataset.open === 'true')"
 # Texts of a figure that stick out of it, and pairs of them that cover each other.
 CUT = """[...document.querySelectorAll('svg')].flatMap(s => { const b = s.getBoundingClientRect();
   return [...s.querySelectorAll('text')].filter(t => { const r = t.getBoundingClientRect();
@@ -71,14 +69,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[devtools.Page]:
         tab.media()
         tab.size(1200)
         tab.open(html.as_uri())
-        tab.evaluate("document.querySelectorAll('details').forEach(d => d.dataset.open = d.open)")
         yield tab
         tab.close()
 
 
 @pytest.fixture(autouse=True)
 def _fresh(page: devtools.Page) -> None:
-    page.evaluate(AS_MADE)
     page.media()
     page.size(1200)
 
@@ -116,20 +112,17 @@ def test_every_figure_and_table_is_there(page: devtools.Page, width: int) -> Non
     figures = {name for name in found if re.fullmatch(r"(dram|allreduce|weights|many|folded|bars)-\d", name)}
     assert len(figures) >= 8
     assert {"key-figures", "fitted-models", "points-1", "points-6"} <= set(found)
-    folded = {name for name, (w, h) in found.items() if w < 50 or h < 30}
-    assert folded == {"points-4", "points-5"}  # many points: closed until asked for
-    page.evaluate(OPEN_ALL)
-    opened = boxes(page)
-    page.evaluate(
-        "document.querySelectorAll('details').forEach(d => d.open = d.querySelectorAll('tbody tr').length <= 24)"
-    )
-    assert all(w > 50 and h > 30 for w, h in opened.values())
+    assert all(box_width > 50 and height > 30 for box_width, height in found.values())
+    long = "[...document.querySelectorAll('.tall .scroll')].map(s => [s.clientHeight, s.scrollHeight])"
+    heights = page.evaluate(long)
+    assert len(heights) == 3  # two long tables and the facts
+    assert all(seen <= 31 * 16 for seen, _ in heights)
+    assert all(whole > seen for seen, whole in heights[:2])
 
 
 @pytest.mark.parametrize("width", [1200, 768, 360])
 def test_the_page_never_scrolls_sideways(page: devtools.Page, width: int) -> None:
     page.size(width, mobile=width < 500)
-    page.evaluate(OPEN_ALL)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("innerWidth") == width
     assert page.evaluate(TOO_WIDE) == []
@@ -171,18 +164,21 @@ def test_on_paper_everything_is_unfolded_white_and_within_the_margins(page: devt
     assert page.evaluate(ON_PAPER_TOO_WIDE) == []
     assert all(width > 50 and height > 30 for width, height in boxes(page).values())
     assert luminance(page.evaluate(COLOURS)[0]) == 1.0
+    hidden = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollHeight > s.clientHeight + 1).length"
+    assert page.evaluate(hidden) == 0
     assert page.evaluate(CUT) == []
 
 
 def test_it_prints_to_pdf(page: devtools.Page) -> None:
+    page.media("")  # nothing emulated: what the printer gets by itself
     data = page.pdf()
     assert data.startswith(b"%PDF-")
     assert data.rstrip().endswith(b"%%EOF")
-    count = pages(data)
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.style.display = 'none')")
+    whole = pages(data)
+    page.evaluate("document.querySelectorAll('details.tall').forEach(d => d.style.display = 'none')")
     without = pages(page.pdf())
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.style.display = '')")
-    assert count >= without + 4, "the folded tables are not on paper"
+    page.evaluate("document.querySelectorAll('details.tall').forEach(d => d.style.display = '')")
+    assert whole >= without + 3, "the long tables are not whole on paper"
 
 
 def pages(data: bytes) -> int:

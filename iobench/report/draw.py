@@ -26,6 +26,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 _WIDTH = 5.0  # inches: 360 points, the width of a phone, so that text keeps its size there
 _LIMIT_IN_VIEW = 2.5  # a limit further above the data than this is named, not drawn, on a linear axis
+_CROWDED = 48  # more marks than this on one curve are drawn small
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "iobench", "svg.fonttype": "none", "text.parse_math": False, "axes.formatter.use_mathtext": False,
     "font.family": ["DejaVu Sans"], "font.size": 9.2, "text.color": INK, "axes.edgecolor": MUTED,
@@ -112,8 +113,9 @@ def _draw_marks(axes: Any, marks: list[Mark], colour: str, marker: str, solid: b
     if marks:
         whiskers = [[max(m.y - m.low, 0.0) for m in marks], [max(m.high - m.y, 0.0) for m in marks]]
         axes.errorbar(
-            [m.x for m in marks], [m.y for m in marks], yerr=whiskers, fmt=marker, color=colour,
-            markerfacecolor=colour if solid else PAPER, markeredgewidth=1.0, markersize=4.2, elinewidth=0.8, zorder=4,
+            [m.x for m in marks], [m.y for m in marks], yerr=whiskers, fmt=marker, color=colour, zorder=4,
+            markerfacecolor=colour if solid else PAPER, markeredgewidth=1.0, elinewidth=0.8,
+            markersize=4.2 if len(marks) <= _CROWDED else 2.4,
         )  # fmt: skip
 
 
@@ -229,8 +231,14 @@ def limit_text(chart: Chart) -> str:
     if max(limits) > min(limits) * 1.01:
         return "limit of each point's path"
     # not in view: said here, because a line at the top edge would look like a measured ceiling
-    _, top = _y_view(chart, ticks.wants_log([mark.y for mark in chart.marks]))
-    return f"limit {format_rate(limits[0])}{' (above this axis)' if limits[0] > top else ''}"
+    return f"limit {format_rate(limits[0])}{'' if limit_in_view(chart) else ' (above this axis)'}"
+
+
+def limit_in_view(chart: Chart) -> bool:
+    """Tell whether at least one point's limit lies within the axis."""
+    log = ticks.wants_log([mark.y for mark in chart.marks])
+    top = _bar_top(chart, log) if chart.bars else _y_view(chart, log)[1]
+    return any(mark.limit and mark.limit <= top for mark in chart.marks)
 
 
 def _legend(figure: Figure, chart: Chart, rows: int) -> None:
@@ -260,14 +268,20 @@ def _draw_bars(axes: Any, chart: Chart) -> None:
 
 
 def _bar_view(axes: Any, chart: Chart) -> tuple[float, float]:
-    values = [mark.y for mark in chart.marks]
-    if ticks.wants_log(values):
+    log = ticks.wants_log([mark.y for mark in chart.marks])
+    if log:
         axes.set_xscale("log")
-        low, high = min(mark.low for mark in chart.marks) / 2, max(mark.high for mark in chart.marks)
-        return low, high * (high / low) ** 0.35
-    high = max(mark.high for mark in chart.marks)
+    low = min(mark.low for mark in chart.marks) / 2 if log else 0.0
+    return low, _bar_top(chart, log)
+
+
+def _bar_top(chart: Chart, log: bool) -> float:
+    """Return the value axis' end: room for the words beside the longest bar, and for limits that are near."""
+    low, high = min(mark.low for mark in chart.marks) / 2, max(mark.high for mark in chart.marks)
+    if log:
+        return float(high * (high / low) ** 0.35)
     limits = [mark.limit for mark in chart.marks if mark.limit and mark.limit <= _LIMIT_IN_VIEW * high]
-    return 0.0, max(high * 1.32, *(limit * 1.05 for limit in limits), 0.0)
+    return max([high * 1.32, *(limit * 1.05 for limit in limits)])
 
 
 def _draw_bar(axes: Any, chart: Chart, row: int, mark: Mark, colour: str) -> None:
@@ -279,7 +293,7 @@ def _draw_bar(axes: Any, chart: Chart, row: int, mark: Mark, colour: str) -> Non
     )  # fmt: skip
     text = format_rate(mark.y) if chart.y == "bandwidth" else format_seconds(mark.y)
     crossed = mark.status in CROSSED
-    if mark.limit:
+    if mark.limit and mark.limit <= _bar_top(chart, axes.get_xscale() == "log"):
         axes.plot([mark.limit] * 2, [row - 0.42, row + 0.42], color=INK, linewidth=1.2, linestyle=(0, (2, 1)), zorder=3)
     if crossed:
         axes.plot([mark.y / 2], [row], marker="x", color=ALARM, markersize=7, markeredgewidth=1.5, zorder=4)

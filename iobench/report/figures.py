@@ -74,7 +74,11 @@ def _limit(chart: Chart, verdicts: Mapping[str, Verdict]) -> str:
         return "No limit is known." if chart.y == "bandwidth" else ""
     sources = dict.fromkeys(verdicts[mark.record.key].limit_source for mark in limited)
     named = "; ".join(source for source in list(sources)[:_NAMED] if source)
-    return f"Dashed: limit of the path{f' ({named})' if named else ''}."
+    values = [mark.limit for mark in limited if mark.limit]
+    ends = dict.fromkeys(format_rate(value) for value in (min(values), max(values)))
+    said = f" {' to '.join(ends)}" if chart.y == "bandwidth" else ""
+    lead = "Dashed: limit of the path" if draw.limit_in_view(chart) else "Not in view: the path's limit"
+    return f"{lead}{said}{f' ({named})' if named else ''}."
 
 
 def _crossed(run: Run, chart: Chart) -> str:

@@ -18,7 +18,7 @@ from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices
 from iobench.report.table import Table, table_of
 
-FOLD_ROWS = 24  # longer tables are folded on the page
+FOLD_ROWS = 24  # longer tables get a box of their own to scroll in, and are folded in Markdown
 _MOST_TILES = 6
 
 
