@@ -22,6 +22,7 @@ MB = 10**6
 GB = 10**9
 KHZ = 10**3
 MHZ = 10**6
+GHZ = 10**9
 MOST_NBYTES = 2**63 - 1
 NS = 1e-9
 US = 1e-6
@@ -114,7 +115,7 @@ def from_megabits(megabits_per_s: float) -> float:
 
 def from_gigahertz(gigahertz: float) -> float:
     """Return cycles per second."""
-    return gigahertz * GB
+    return gigahertz * GHZ
 
 
 def from_gigatransfers(gigatransfers_per_s: float, lanes: int, encoding: float = 1.0) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iobench.paths import data_dir
-from iobench.units import GB, from_gigabits, from_gigahertz, from_gigatransfers, from_megatransfers
+from iobench.units import GB, GHZ, from_gigabits, from_gigahertz, from_gigatransfers, from_megatransfers
 
 FILE = "limits.toml"
 
@@ -102,7 +102,8 @@ def dram(row: dict[str, Any] | None) -> Limit | None:
     """Return one socket's memory limit, reads and writes together: channels * transfers * 8 bytes."""
     if not row or "channels" not in row:
         return None
-    return Limit(from_megatransfers(row["megatransfers"], row["channels"]), _source(row))
+    figures = f"{row['channels']} channels x {row['megatransfers']} MT/s x 8 bytes"
+    return Limit(from_megatransfers(row["megatransfers"], row["channels"]), _short(row, figures))
 
 
 def socket_link(row: dict[str, Any] | None) -> Limit | None:
@@ -110,7 +111,8 @@ def socket_link(row: dict[str, Any] | None) -> Limit | None:
     if not row or "socket_link_count" not in row:
         return None
     lanes = row["socket_link_lanes"] * row["socket_link_count"]
-    return Limit(from_gigatransfers(row["socket_link_gigatransfers"], lanes), _source(row))
+    figures = f"at most {lanes} lanes x {row['socket_link_gigatransfers']} GT/s between two sockets"
+    return Limit(from_gigatransfers(row["socket_link_gigatransfers"], lanes), _short(row, figures))
 
 
 def core(row: dict[str, Any] | None, max_hz: int | None = None) -> Core | None:
@@ -118,16 +120,17 @@ def core(row: dict[str, Any] | None, max_hz: int | None = None) -> Core | None:
     if not row or "load_bytes" not in row:
         return None
     hertz = max(from_gigahertz(row["max_ghz"]), float(max_hz or 0))
-    return Core(row["load_bytes"] * hertz, row["store_bytes"] * hertz, hertz, _short(row))
+    figures = f"{row['load_bytes']} bytes loaded and {row['store_bytes']} stored per cycle at {hertz / GHZ:.3g} GHz"
+    return Core(row["load_bytes"] * hertz, row["store_bytes"] * hertz, hertz, _short(row, figures))
 
 
 def _row(rows: list[dict[str, Any]], key: str, value: Any) -> dict[str, Any] | None:
     return next((row for row in rows if value is not None and row.get(key) == value), None)
 
 
-def _short(row: dict[str, Any]) -> str:
-    """Return a source for what has one link per core: the row's name stands for its text."""
-    return f"{FILE}: {row['product']}, bytes loaded and stored per cycle at the highest clock [{row['confidence']}]"
+def _short(row: dict[str, Any], figures: str) -> str:
+    """Return a source that names the row and the figures taken from it; the row itself names the documents."""
+    return f"{FILE}: {row['product']}, {figures} [{row['confidence']}]"
 
 
 def _source(row: dict[str, Any]) -> str:
