@@ -24,7 +24,6 @@ Cross-checked against C kernels of the same form (gcc -O3 -march=native), interl
 
 import contextlib
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,8 +75,6 @@ MODELS = ({"kind": "levels", "where": {"kernel": "chase"}},)
 
 _CACHES_OVER = 4  # working sets reach this many times the last-level cache
 _UNKNOWN_CACHE = 32 * MIB
-_CHASE_SECONDS = 0.5e-3  # per sample
-_MOST_LOADS = 1 << 20
 _PRIME = 1_000_003
 
 
@@ -146,10 +143,11 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
 def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
     from iobench import hostmem
     from iobench.kernels import streaming
+    from iobench.kernels.team import pinned
 
     kernel, nbytes = point["kernel"], point["nbytes"]
     sampler.shared("compiled", _once(streaming.compile_all))
-    with _team(point["threads"]) as team, hostmem.buffer(streaming.room(kernel, nbytes), point["pages"]) as area:
+    with pinned(point["threads"]) as team, hostmem.buffer(streaming.room(kernel, nbytes), point["pages"]) as area:
         work = streaming.Streaming.over(area.data, kernel, point["stores"] == "nt", nbytes, team)
         work.fill()
         pages = hostmem.inspect(area)
@@ -187,15 +185,16 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
     from iobench import hostmem
     from iobench.kernels.chase import LINE
     from iobench.kernels.chasing import Chasing
+    from iobench.kernels.team import pinned
 
     nbytes = point["nbytes"]
     seed = sampler.launch * _PRIME + nbytes
-    with _team(1) as team, hostmem.buffer(nbytes, point["pages"]) as area:
+    with pinned(1) as team, hostmem.buffer(nbytes, point["pages"]) as area:
         work = Chasing.over(area.data, seed, team)
         pages = hostmem.inspect(area)
         hostmem.require(area, pages)
         work.check()
-        loads = work.settle(_CHASE_SECONDS, _MOST_LOADS)
+        loads = work.settle()
         timed = sampler.collect(lambda count: [work.take(loads, count)], ops=loads)
         work.check()
         proof = _placement(sampler, team, pages, [hostmem.nodes(area.data)], point["pages"])
@@ -212,15 +211,6 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
             evidence={**proof.evidence, "nodes_in_cycle": work.order.size, "seed": seed, "loads_per_sample": loads},
             legs=proof.legs(LINE, nbytes),
         )
-
-
-def _team(threads: int) -> "Team":
-    from iobench.kernels.team import Team, spread
-
-    cpus = spread(os.sched_getaffinity(0))
-    if threads > len(cpus):
-        raise Unavailable(f"needs {threads} CPUs: this process may use {len(cpus)}")
-    return Team(cpus[:threads])
 
 
 def _once(action: Any) -> Any:

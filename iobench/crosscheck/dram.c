@@ -12,7 +12,32 @@
 
 enum { COPY, SCALE, ADD, TRIAD, READ, WRITE };
 
-typedef double line __attribute__((vector_size(64)));
+/* The widest vector that has a non-temporal store, and that store. */
+#if defined(__AVX512F__)
+typedef double vector __attribute__((vector_size(64)));
+static void stream(vector *t, vector x) { _mm512_stream_pd((double *)t, (__m512d)x); }
+#elif defined(__AVX__)
+typedef double vector __attribute__((vector_size(32)));
+static void stream(vector *t, vector x) { _mm256_stream_pd((double *)t, (__m256d)x); }
+#elif defined(__SSE2__)
+typedef double vector __attribute__((vector_size(16)));
+static void stream(vector *t, vector x) { _mm_stream_pd((double *)t, (__m128d)x); }
+#elif defined(__aarch64__)
+typedef double vector __attribute__((vector_size(16)));
+static void stream(vector *t, vector x)
+{
+    __asm__ volatile("stnp %d0, %d1, [%2]" ::"w"(x[0]), "w"(x[1]), "r"(t) : "memory");
+}
+#else
+#error "no non-temporal store is known for this CPU"
+#endif
+
+enum { LANES = sizeof(vector) / sizeof(double), PER_LINE = 64 / sizeof(vector) };
+
+/* Non-temporal stores fill one line after the other, so that its write-combining buffer leaves whole. */
+#define EACH_LINE(value) \
+    for (int64_t i = 0; i < count; i += PER_LINE) \
+        for (int64_t k = i; k < i + PER_LINE; k++) stream(t + k, value)
 
 static int64_t now(void)
 {
@@ -53,58 +78,35 @@ static void fill(double *t, double s, int64_t n)
     for (int64_t i = 0; i < n; i++) t[i] = s;
 }
 
-/* Four accumulators of a line each: one alone would wait for the latency of every addition. */
+/* Eight accumulators: one alone would wait for the latency of every addition. */
 static double sum(const double *t, int64_t n)
 {
-    line total[4] = {{0}};
-    const line *lines = (const line *)t;
-    int64_t i = 0, count = n / 8;
-    for (; i + 4 <= count; i += 4)
-        for (int k = 0; k < 4; k++) total[k] += lines[i + k];
-    for (; i < count; i++) total[0] += lines[i];
-    total[0] += total[1] + (total[2] + total[3]);
+    const vector *x = (const vector *)t;
+    vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};
+    int64_t i = 0, count = n / LANES;
+    for (; i + 8 <= count; i += 8) {
+        a += x[i], b += x[i + 1], c += x[i + 2], d += x[i + 3];
+        e += x[i + 4], f += x[i + 5], g += x[i + 6], h += x[i + 7];
+    }
+    for (; i < count; i++) a += x[i];
+    a += b + c + d + e + f + g + h;
     double all = 0;
-    for (int k = 0; k < 8; k++) all += total[0][k];
+    for (int k = 0; k < LANES; k++) all += a[k];
     return all;
 }
 
-#if defined(__AVX512F__)
-static void stream(double *t, line x) { _mm512_stream_pd(t, (__m512d)x); }
-#elif defined(__AVX__)
-static void stream(double *t, line x)
+static void run_nt(int64_t code, double *target, const double *a, const double *b, double s, int64_t n)
 {
-    _mm256_stream_pd(t, (__m256d){x[0], x[1], x[2], x[3]});
-    _mm256_stream_pd(t + 4, (__m256d){x[4], x[5], x[6], x[7]});
-}
-#elif defined(__SSE2__)
-static void stream(double *t, line x)
-{
-    for (int k = 0; k < 8; k += 2) _mm_stream_pd(t + k, (__m128d){x[k], x[k + 1]});
-}
-#elif defined(__aarch64__)
-static void stream(double *t, line x)
-{
-    typedef double pair __attribute__((vector_size(16)));
-    for (int k = 0; k < 8; k += 4) {
-        pair low = {x[k], x[k + 1]}, high = {x[k + 2], x[k + 3]};
-        __asm__ volatile("stnp %q0, %q1, [%2]" ::"w"(low), "w"(high), "r"(t + k) : "memory");
-    }
-}
-#else
-#error "no non-temporal store is known for this CPU"
-#endif
-
-static void run_nt(int64_t code, double *t, const double *a, const double *b, double s, int64_t n)
-{
-    const line *x = (const line *)a, *y = (const line *)b;
-    line spread = {s, s, s, s, s, s, s, s};
-    int64_t count = n / 8;
+    vector *t = (vector *)target;
+    const vector *x = (const vector *)a, *y = (const vector *)b;
+    vector spread = (vector){0} + s;
+    int64_t count = n / LANES;
     switch (code) {
-    case COPY: for (int64_t i = 0; i < count; i++) stream(t + 8 * i, x[i]); break;
-    case SCALE: for (int64_t i = 0; i < count; i++) stream(t + 8 * i, spread * x[i]); break;
-    case ADD: for (int64_t i = 0; i < count; i++) stream(t + 8 * i, x[i] + y[i]); break;
-    case TRIAD: for (int64_t i = 0; i < count; i++) stream(t + 8 * i, x[i] + spread * y[i]); break;
-    case WRITE: for (int64_t i = 0; i < count; i++) stream(t + 8 * i, spread); break;
+    case COPY: EACH_LINE(x[k]); break;
+    case SCALE: EACH_LINE(spread * x[k]); break;
+    case ADD: EACH_LINE(x[k] + y[k]); break;
+    case TRIAD: EACH_LINE(x[k] + spread * y[k]); break;
+    case WRITE: EACH_LINE(spread); break;
     }
 }
 

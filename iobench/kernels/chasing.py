@@ -13,7 +13,9 @@ from iobench.kernels import chase
 from iobench.kernels.team import Team
 
 Driver = Callable[..., None]
-_PILOT_LOADS = 2048
+SAMPLE_SECONDS = 500e-6
+_PILOT_LOADS = 2049
+_MOST_LOADS = 1 << 20
 
 
 @dataclass
@@ -48,11 +50,14 @@ class Chasing:
         self._check_places(loads, places)
         return np.asarray((ends - starts) * 1e-9)
 
-    def settle(self, seconds: float, most: int) -> int:
-        """Return a power of two of loads that take about ``seconds``, at most ``most``."""
+    def settle(self) -> int:
+        """Return how many loads take about SAMPLE_SECONDS: one more than a power of two.
+
+        Odd, so that a walk of half the loads never ends at the right node after whole rounds.
+        """
         per_load = float(np.median(self.take(_PILOT_LOADS, 5))) / _PILOT_LOADS
-        wanted = max(seconds / max(per_load, 1e-10), 1.0)
-        return int(min(1 << round(float(np.log2(wanted))), most))
+        wanted = max(SAMPLE_SECONDS / max(per_load, 1e-10), 1.0)
+        return int(min(1 << round(float(np.log2(wanted))), _MOST_LOADS)) + 1
 
     def check(self) -> None:
         """Raise WrongData unless a walk visits every node exactly once; leaves the caches full of nodes."""

@@ -43,7 +43,12 @@ class Streaming:
 
     @classmethod
     def over(cls, data: NDArray[np.uint8], kernel: str, nt: bool, nbytes: int, team: Team) -> Streaming:
-        """Cut ``data`` (at least ``room(kernel, nbytes)`` bytes) into arrays of ``nbytes`` together."""
+        """Cut ``data`` (at least ``room(kernel, nbytes)`` bytes) into arrays of ``nbytes`` together.
+
+        Raises ValueError for data that no line starts with: a non-temporal store there ends the process.
+        """
+        if data.ctypes.data % LINE:
+            raise ValueError(f"data must be aligned to {LINE} bytes")
         return cls(kernel, nt, _parts(data, kernel, nbytes, len(team.cpus)), team)
 
     @property

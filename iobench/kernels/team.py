@@ -69,6 +69,14 @@ class Team:
             raise Unavailable(f"CPU {self.cpus[thread]} does not take a thread: {error.strerror}") from error
 
 
+def pinned(threads: int) -> Team:
+    """Return a team on the first ``threads`` of the CPUs that this process may use; Unavailable if fewer."""
+    cpus = spread(os.sched_getaffinity(0))
+    if threads > len(cpus):
+        raise Unavailable(f"needs {threads} CPUs: this process may use {len(cpus)}")
+    return Team(cpus[:threads])
+
+
 def spread(cpus: Iterable[int], root: Path = Path("/")) -> list[int]:
     """Return ``cpus`` with one hardware thread of every core first, then the second ones, and so on."""
     wanted = sorted(cpus)
