@@ -98,7 +98,7 @@ def lines(draw: st.DrawFn) -> Line:
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(written=st.lists(lines(), max_size=4))
 def test_what_is_written_is_read(tmp_path: Path, written: list[Line]) -> None:
     path = write(tmp_path, HEADER.to_json(), *(item.to_json() for item in written), "")
@@ -209,6 +209,12 @@ def test_odd_numbers_of_json_are_refused(tmp_path: Path, number: str) -> None:
     assert f"{FILE_NAME}:2: " in refused(write(tmp_path, HEADER.to_json(), text, ""))
 
 
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_are_no_json_are_refused_anywhere(tmp_path: Path, constant: str) -> None:
+    text = line(evidence={"x": 0.125}).to_json().replace("0.125", constant)
+    assert f"{FILE_NAME}:2: not JSON" in refused(write(tmp_path, HEADER.to_json(), text, ""))
+
+
 @pytest.mark.parametrize("depth", [70, 900, 200_000])
 def test_deep_nesting_is_refused(tmp_path: Path, depth: int) -> None:
     text = line(evidence={"x": 1}).to_json().replace('{"x":1}', '{"x":' + "[" * depth + "]" * depth + "}")
@@ -263,7 +269,7 @@ SAMPLE = "\n".join(
 ).encode()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=400)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=250)
 @given(
     edits=st.lists(
         st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 3), st.binary(min_size=1, max_size=4)),

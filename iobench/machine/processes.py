@@ -32,7 +32,8 @@ class Scan:
 
 def scan(root: Path, session: int, tick: float, self_pid: int) -> Scan:
     """Read every process once: ``session`` with all descendants and ``self_pid`` are our own."""
-    table = {pid: process for pid in _pids(root) if (process := _read(root, pid, tick)) is not None}
+    base = f"{root}/proc".replace("//", "/")
+    table = {pid: process for pid in _pids(root) if (process := _read(f"{base}/{pid}/stat", tick)) is not None}
     result = Scan()
     for pid, process in table.items():
         if pid == self_pid or _descends(table, pid, session):
@@ -68,11 +69,16 @@ def _pids(root: Path) -> list[int]:
         return []
 
 
-def _read(root: Path, pid: int, tick: float) -> Process | None:
+def _read(path: str, tick: float) -> Process | None:
+    """Read one process; plain system calls, because there may be thousands of processes."""
     try:
-        with open(root / "proc" / str(pid) / "stat", "rb", buffering=0) as file:
-            data = file.read(1024)
-        fields = data[data.rindex(b")") + 2 :].split()  # a name may hold blanks and brackets
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, 1024)
+        finally:
+            os.close(fd)
+        # A name may hold blanks and brackets.
+        fields = data[data.rindex(b")") + 2 :].split(None, _CSTIME + 1)
         seconds = (int(fields[_UTIME]) + int(fields[_STIME])) * tick
         reaped = (int(fields[_CUTIME]) + int(fields[_CSTIME])) * tick
         return Process(int(fields[_PPID]), int(fields[_SESSION]), seconds, reaped)

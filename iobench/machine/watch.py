@@ -7,12 +7,14 @@ that measures.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from iobench.machine import counters, cpu, memory, processes, read
 from iobench.machine.system import tick_seconds
 
+_FRESH_SECONDS = 0.01
 _MOST_FREQUENCY_CPUS = 8  # reading a frequency may interrupt that CPU
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 
@@ -30,11 +32,16 @@ class Watch:
         self._before: dict[str, Any] = {}
         self._counters = counters.Counters(0.0)
         self._scan = processes.Scan()
+        self._last = (self._before, self._counters, self._scan)
+        self._ended = float("-inf")
         self._reset()
 
     def begin(self) -> None:
-        """Take the readings before the point."""
+        """Take the readings before the point; those of an ``end`` right before are used again."""
         self._reset()
+        if time.perf_counter() - self._ended <= _FRESH_SECONDS:
+            self._before, self._counters, self._scan = self._last
+            return
         self._before = self._moment()
         self._counters = counters.take(self.root)
         self._scan = self._processes()
@@ -51,7 +58,9 @@ class Watch:
         after, scan = counters.take(self.root), self._processes()
         self.sample()
         during = {**self._changes(after), **self._shares(after, scan), **self._sampled()}
-        return {"before": self._before, "during": during, "after": self._moment()}
+        state = {"before": self._before, "during": during, "after": self._moment()}
+        self._last, self._ended = (state["after"], after, scan), time.perf_counter()
+        return state
 
     def _reset(self) -> None:
         self._running: list[int] = []
