@@ -75,19 +75,20 @@ def format_size(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def format_rate(bytes_per_s: float) -> str:
-    """Return a rate in GB/s (1e9 bytes per second), three significant digits at least."""
-    return f"{_digits(bytes_per_s / GB)} GB/s"
+def format_rate(bytes_per_s: float, digits: int = 3) -> str:
+    """Return a rate in GB/s (1e9 bytes per second), ``digits`` significant digits at least."""
+    return f"{_digits(bytes_per_s / GB, digits)} GB/s"
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a time in the unit that suits it: ns, us, ms or s."""
+def format_seconds(seconds: float, digits: int = 3) -> str:
+    """Return a time in the unit that suits it, ns, us, ms or s; what rounds up to a unit is shown in it."""
     if not math.isfinite(seconds):
         return "-"
+    shown = _rounded(abs(seconds), digits)
     for unit, name in ((1.0, "s"), (MS, "ms"), (US, "us")):
-        if abs(seconds) >= unit:
-            return f"{_digits(seconds / unit)} {name}"
-    return f"{_digits(seconds / NS)} ns"
+        if shown >= unit:
+            return f"{_digits(seconds / unit, digits)} {name}"
+    return f"{_digits(seconds / NS, digits)} ns"
 
 
 def short_rate(bytes_per_s: float) -> str:
@@ -132,10 +133,14 @@ def _short(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
-def _digits(value: float) -> str:
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
+def _digits(value: float, digits: int = 3) -> str:
     if not math.isfinite(value):
         return "-"
     if value == 0:
         return "0"
-    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))))
     return f"{value:.{min(decimals, 9)}f}"

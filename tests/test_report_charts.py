@@ -14,7 +14,7 @@ from iobench.report.figures import figures_of
 from iobench.report.keyfigures import best_per_chart, key_figures
 from iobench.report.names import pairs_text, percent, range_text
 from iobench.report.table import Table, table_of
-from iobench.units import GB, KIB, MIB, NS, US, short_rate, short_seconds
+from iobench.units import GB, KIB, MIB, NS, US, format_seconds, short_rate, short_seconds
 
 from make_run import MEMORY_LIMIT, chase, demo_run, hockney, lines, make_testbox, run_of
 
@@ -257,6 +257,20 @@ def test_quantiles_stand_only_where_n_allows() -> None:
     assert column(some, "P99")[0] == "-"
     assert column(some, "P99")[1] != "-"
     assert column(some, "n") == ["20 / 1", "100 / 5"]
+
+
+def test_the_ends_of_a_narrow_interval_differ() -> None:
+    out = [line for n in (1, 2) for line in lines("dram", {"n": n}, 118e-6, noise=1e-4 * n)]
+    for text in column(table(run_of(out)), "95 % interval"):
+        low, high = text.removesuffix(" us").split("–")
+        assert float(low) < float(high)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(999.6e-9, "1.00 us"), (999.4e-9, "999 ns"), (0.9996, "1.00 s"), (1234.0, "1234 s")]
+)
+def test_a_time_that_rounds_up_to_a_unit_is_shown_in_it(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
 def test_axes_may_have_the_names_of_columns() -> None:

@@ -84,11 +84,20 @@ def _time_cells(record: Record) -> dict[str, str]:
     time, tails = record.time, record.tails
     return {
         "median": format_seconds(time.median),
-        "95 % interval": range_text(format_seconds(time.low), format_seconds(time.high)),
+        "95 % interval": _interval(time.low, time.high),
         "P95": "-" if tails.p95 is None else format_seconds(tails.p95),
         "P99": "-" if tails.p99 is None else format_seconds(tails.p99),
         "n": f"{time.n} / {time.groups}",
     }
+
+
+def _interval(low: float, high: float) -> str:
+    """Return both ends, with as many digits as it takes to tell them apart (five at most)."""
+    for digits in (3, 4, 5):
+        ends = format_seconds(low, digits), format_seconds(high, digits)
+        if ends[0] != ends[1]:
+            break
+    return range_text(*ends)
 
 
 def _rate(record: Record) -> str:
