@@ -38,7 +38,7 @@ DIRECT = "direct"
 BUFFERED = ("buffered-cold", "buffered-warm", "mmap-cold", "mmap-warm")
 SECTOR = 4 * KIB  # blocks are multiples of it, so that O_DIRECT takes them on every disk
 MOST_OF_DISK = 0.1  # of the free space, for files of the size that nobody asked for
-LIMITED_BY_MEMORY = 4  # times the last-level cache: less may come out of the cache, whose limit is another
+BEYOND_CACHES = 2  # times the last-level cache: less may come out of the cache, whose limit is another
 
 AXES = {
     "method": Axis((*BUFFERED, DIRECT), "how the bytes are read"),
@@ -150,7 +150,8 @@ def _leave_room(scratch: str, nbytes: int) -> None:
 def _legs(method: str, stage: "Stage") -> list[Leg]:
     device = f"block:{stage.device.name}" if stage.device else ""
     legs = [Leg(device, "mem:0")] if device and not method.endswith("-warm") else []
-    if method != DIRECT and stage.nbytes >= LIMITED_BY_MEMORY * _last_level_cache():
+    cache = _last_level_cache()
+    if method != DIRECT and cache and stage.nbytes >= BEYOND_CACHES * cache:
         legs.append(Leg("mem:0", "cpu:0"))
     return legs
 

@@ -1,0 +1,269 @@
+"""The weights probe: its points, what it does with the user's files, its records and their proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from iobench import hostmem
+from iobench import probe as probes
+from iobench.errors import IobenchError, Unavailable, UserError, WrongData
+from iobench.storage import cache, load, make
+from iobench.storage.filesystem import NOT_STORAGE, filesystem_of
+from iobench.timing.sampler import Sampler
+from iobench.topology.graph import Topology
+from iobench.units import MIB
+
+WEIGHTS = probes.load("weights")
+COLD_OR_DIRECT = ("buffered-cold", "mmap-cold", "direct")
+
+
+@pytest.fixture
+def sampler(tmp_path: Path) -> Iterator[Sampler]:
+    found = Sampler(budget=0.02, scratch=str(tmp_path))
+    yield found
+    found.close()
+    assert not list(tmp_path.glob("iobench-weights-*")), "files were left in the scratch folder"
+
+
+def points(*assignments: str) -> list[dict[str, Any]]:
+    return list(WEIGHTS.points(Topology("empty"), probes.narrow(WEIGHTS, assignments)))
+
+
+def point(method: str, **more: Any) -> dict[str, Any]:
+    base = {"method": method, "target": "host", "threads": 2, "block": 256 << 10}
+    return {**base, **(more if "path" in more else {"nbytes": 2 * MIB + 3, "shards": 2, **more})}
+
+
+def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
+    try:
+        return WEIGHTS.measure(wanted, sampler)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    except IobenchError as reason:
+        if "not cold" in str(reason):
+            pytest.skip(str(reason))
+        raise
+
+
+def test_the_default_grid_is_moderate_and_covers_every_method() -> None:
+    found = points()
+    assert {entry["method"] for entry in found} == set(WEIGHTS.axes["method"].values)
+    assert len(found) == 4 + 3 * 3
+    assert all("path" not in entry for entry in found)
+    direct = [entry for entry in found if entry["method"] == "direct"]
+    assert {entry["threads"] for entry in direct} == {1, 4, 16}
+
+
+def test_named_threads_and_blocks_hold_for_every_method() -> None:
+    found = points("threads=1,2,8", "block=64K,16M", "method=buffered-cold,direct")
+    for method in ("buffered-cold", "direct"):
+        ways = {(entry["threads"], entry["block"]) for entry in found if entry["method"] == method}
+        assert ways == {(threads, block) for threads in (1, 2, 8) for block in (64 << 10, 16 << 20)}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (("block=5000",), "multiples of 4096"),
+        (("nbytes=1M", "shards=64"), "64 shards need"),
+        (("threads=0",), "below 1"),
+        (("target=gpu",), "no value 'gpu'"),
+        (("method=cached",), "no value 'cached'"),
+    ],
+)
+def test_bad_values_are_one_line(assignments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        points(*assignments)
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\n", b"<!doctype html>", b"123", b""])
+def test_the_users_file_is_judged_before_anything_is_measured(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        points(f"path={file}")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_users_checkpoint_has_its_own_size(tmp_path: Path) -> None:
+    with make.made(tmp_path, 3 * MIB, 1) as found:
+        file = found.checkpoint.shards[0].path
+        entries = points(f"path={file}", "method=direct", "threads=4", "block=1M")
+        assert entries == [{"method": "direct", "target": "host", "threads": 4, "block": MIB, "path": str(file)}]
+
+
+@pytest.mark.parametrize("method", WEIGHTS.axes["method"].values)
+def test_every_method_gives_a_verified_record(method: str, sampler: Sampler) -> None:
+    found = measured(point(method), sampler)
+    assert found.verified is True
+    assert found.nbytes == found.moved == 2 * MIB + 3
+    assert len(found.timed.seconds[0]) >= 1
+    assert found.timed.ops == 1
+    assert found.evidence["loads"] == len(found.timed.seconds[0]) + len(found.timed.warmup[0])
+    assert found.evidence["bytes_asked"] == found.nbytes
+    if method.endswith("-cold"):
+        assert found.evidence["resident_before"][1] <= cache.COLD_FRACTION
+    if method.endswith("-warm"):
+        assert found.evidence["resident_before"][0] >= cache.WARM_FRACTION
+        assert found.proven
+    json.dumps(found.evidence)
+
+
+def test_reads_of_a_disk_are_proven_by_its_sectors(sampler: Sampler) -> None:
+    for method in COLD_OR_DIRECT:
+        found = measured(point(method), sampler)
+        if found.evidence.get("device") is None or not filesystem_of(sampler.scratch).is_storage:
+            pytest.skip("no block device is known behind the temporary folder")
+        assert found.proven, found.notes
+        assert found.path == ("o_direct" if method == "direct" else "device via page cache")
+        assert found.evidence["device_bytes"][0] >= found.nbytes
+        assert found.evidence["amplification"] >= 1.0
+        assert found.legs[0].src == f"block:{found.evidence['device']}"
+        assert found.legs[0].dst == "mem:0"
+
+
+def test_the_users_checkpoint_is_only_read(tmp_path: Path, sampler: Sampler) -> None:
+    (tmp_path / "mine").mkdir()
+    with make.made(tmp_path / "mine", 2 * MIB, 2) as made:
+        folder = made.checkpoint.path
+        before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.iterdir()}
+        found = measured(point("buffered-warm", path=str(folder)), sampler)
+        assert found.verified
+        assert found.nbytes == 2 * MIB
+        sampler.close()
+        assert before == {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.iterdir()}
+
+
+def test_files_are_made_once_for_all_points_of_a_launch(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = make._write
+
+    def counting(path: Path, nbytes: int, number: int) -> Any:
+        written.append(nbytes)
+        return write(path, nbytes, number)
+
+    monkeypatch.setattr(make, "_write", counting)
+    for method in ("buffered-warm", "mmap-warm"):
+        measured(point(method), sampler)
+    assert len(written) == 2
+    measured(point("buffered-warm", nbytes=MIB, shards=1), sampler)
+    assert len(written) == 3
+    assert len(list(Path(sampler.scratch).glob("iobench-weights-*"))) == 1, "the files before were not removed"
+
+
+def damaged(reader: Any, harm: Any) -> Any:
+    """Return a reader whose operation is followed by ``harm(destination)``."""
+
+    def make_operation(todo: Any, destination: memoryview, *rest: Any) -> Any:
+        operation = reader(todo, destination, *rest)
+
+        def harmed() -> None:
+            operation()
+            harm(np.frombuffer(destination, np.uint8))
+
+        return harmed
+
+    return make_operation
+
+
+def test_one_wrong_byte_is_found(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def harm(memory: np.ndarray) -> None:
+        memory[MIB] ^= 1
+
+    monkeypatch.setattr(load.read, "reader", damaged(load.read.reader, harm))
+    with pytest.raises(WrongData, match=r"model-00001-of-00002\.safetensors: 1 of"):
+        WEIGHTS.measure(point("buffered-warm"), sampler)
+
+
+def test_a_read_that_never_happens_is_found(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right bytes of the load before don't pass for those of this one."""
+    reader, calls = load.read.reader, []
+
+    def lazy(*arguments: Any) -> Any:
+        operation = reader(*arguments)
+
+        def first_time_only() -> None:
+            calls.append(1)
+            if len(calls) == 1:
+                operation()
+
+        return first_time_only
+
+    monkeypatch.setattr(load.read, "reader", lazy)
+    with pytest.raises(WrongData):
+        WEIGHTS.measure(point("buffered-warm"), sampler)
+
+
+def test_a_file_that_is_not_evicted_is_not_called_cold(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(point("buffered-warm"), sampler)  # in the cache now
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
+    with pytest.raises((IobenchError, Unavailable), match=r"not cold|owner|in memory"):
+        WEIGHTS.measure(point("buffered-cold"), sampler)
+
+
+def test_o_direct_that_a_cache_answers_is_unproven(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = load.Counted(0, 0)
+    monkeypatch.setattr(load, "count", lambda device: nothing)
+    found = measured(point("direct"), sampler)
+    assert not found.proven
+    assert found.path != "o_direct"
+    assert found.notes
+
+
+def test_on_tmpfs_it_is_not_a_storage_measurement() -> None:
+    shm = Path("/dev/shm")
+    if not (shm.is_dir() and os.access(shm, os.W_OK) and filesystem_of(shm).name == "tmpfs"):
+        pytest.skip("no writable tmpfs at /dev/shm")
+    sampler = Sampler(budget=0.02, scratch=str(shm))
+    try:
+        with pytest.raises(Unavailable, match=NOT_STORAGE):
+            WEIGHTS.measure(point("buffered-cold"), sampler)
+        found, reason = None, ""
+        try:
+            found = WEIGHTS.measure(point("direct"), sampler)
+        except Unavailable as refused:  # older kernels: tmpfs takes no O_DIRECT
+            reason = str(refused)
+        assert NOT_STORAGE in (found.path if found else reason)
+        assert found is None or (not found.proven and found.legs == [])
+    finally:
+        sampler.close()
+
+
+def test_too_little_memory_is_a_reason_with_both_figures(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostmem, "available_nbytes", lambda *_: 3 * MIB)
+    with pytest.raises(Unavailable, match=r"2 MiB is more than half of the 3 MiB of memory"):
+        WEIGHTS.measure(point("direct"), sampler)
+
+
+def test_a_nearly_full_disk_skips_the_default_size_and_refuses_one_that_was_asked_for(
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(sampler.scratch)._replace(free=MIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(Unavailable, match=r"more than 10% of the 1 MiB free in .*--scratch"):
+        WEIGHTS.measure(point("direct", nbytes=WEIGHTS.axes["nbytes"].values[0]), sampler)
+    with pytest.raises(UserError, match=r"2 MiB needed, 1 MiB free; .*--scratch"):
+        WEIGHTS.measure(point("direct", nbytes=2 * MIB), sampler)
+
+
+def test_a_slow_disk_gets_one_sample_a_launch(sampler: Sampler) -> None:
+    space = sampler.shared("weights", load.workspace)
+    wanted = point("buffered-warm")
+    measured(wanted, sampler)
+    assert load._least_samples(space._stage, Sampler(budget=1e9)) == 3
+    assert load._least_samples(space._stage, Sampler(budget=1e-9)) == 1
+
+
+def test_small_checkpoints_claim_no_limit_of_the_memory(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules[WEIGHTS.measure.__module__]
+    for cache_nbytes, memory in ((32 * MIB, []), (0, []), (MIB // 2, ["mem:0"])):
+        monkeypatch.setattr(module, "_last_level_cache", lambda nbytes=cache_nbytes: nbytes)
+        assert [leg.src for leg in measured(point("buffered-warm"), sampler).legs] == memory

@@ -1,0 +1,520 @@
+"""Storage: readers, page cache, counters, filesystems, the checkpoint that the probe makes, the path's proof."""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from iobench import hostmem
+from iobench.errors import IobenchError, Unavailable, UserError, WrongData
+from iobench.storage import cache, device, filesystem, layout, make, proof, read, verify
+from iobench.storage.device import Counted
+from iobench.storage.filesystem import Filesystem, filesystem_of
+from iobench.units import MIB
+
+EXT4, TMPFS, OVERLAY, NFS = (Filesystem(name) for name in ("ext4", "tmpfs", "overlay", "nfs"))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A folder whose files can leave the page cache."""
+    name = filesystem_of(tmp_path).name
+    if filesystem_of(tmp_path).in_memory:
+        pytest.skip(f"the temporary folder is on {name}: nothing is cold there")
+    return tmp_path
+
+
+@pytest.fixture
+def weights(disk: Path) -> Iterator[make.Made]:
+    with make.made(disk, 3 * MIB + 5, 2) as found:
+        yield found
+
+
+def residency(fd: int) -> float:
+    try:
+        return cache.resident_fraction(fd)
+    except cache.ResidencyUnknown as reason:
+        pytest.skip(str(reason))
+
+
+# The checkpoint that the probe makes
+
+
+@pytest.mark.parametrize(("nbytes", "shards"), [(MIB, 1), (3 * MIB + 5, 2), (64 * 1024 * 7 + 1, 7), (40 * MIB, 3)])
+def test_made_shards_have_the_size_asked_for_and_are_whole(tmp_path: Path, nbytes: int, shards: int) -> None:
+    with make.made(tmp_path, nbytes, shards) as found:
+        assert found.checkpoint.nbytes == nbytes
+        assert len(found.checkpoint.shards) == shards
+        assert found.checkpoint.notes == []
+        for shard, sums in zip(found.checkpoint.shards, found.sums, strict=True):
+            assert np.array_equal(verify.file_sums(shard.path, shard.nbytes), sums)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_safetensors_library_reads_them(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    with make.made(tmp_path, 40 * MIB, 1) as found:
+        path = found.checkpoint.shards[0].path
+        with safetensors.safe_open(path, framework="np") as file:
+            hidden = file.get_slice("lm_head.weight").get_shape()[1]
+            assert file.get_slice("model.layers.0.mlp.gate_proj.weight").get_shape() == [3.5 * hidden, hidden]
+            assert file.get_slice("model.layers.0.input_layernorm.weight").get_shape() == [hidden]
+
+
+def test_the_bytes_do_not_compress_and_no_block_comes_twice(tmp_path: Path) -> None:
+    with make.made(tmp_path, 20 * MIB, 1) as found:
+        data = found.checkpoint.shards[0].path.read_bytes()
+    assert len(zlib.compress(data[: 2 * MIB], 1)) > 0.99 * 2 * MIB - 4096
+    blocks = [data[at : at + 4096] for at in range(0, len(data), 4096)]
+    assert len(set(blocks)) == len(blocks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(nbytes=st.integers(make.LEAST_SHARD, 64 << 30))
+def test_a_header_describes_a_file_of_any_size(nbytes: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.getbasetemp() / "sized.safetensors"
+    file.write_bytes(make.header(nbytes))
+    os.truncate(file, nbytes)  # the rest is a hole
+    assert layout.read_layout(file).notes == ()
+    file.unlink()
+
+
+def test_a_shard_too_small_for_a_header_is_refused() -> None:
+    with pytest.raises(ValueError, match="too small"):
+        make.header(make.LEAST_SHARD - 1)
+
+
+def test_no_space_names_both_figures_and_the_way_out(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match=r"64 PiB|65536 TiB needed, .* free; choose another folder with --scratch"),
+        make.made(tmp_path, 1 << 56, 1),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_while_writing_is_said_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(make, "_write_full", full)
+    with pytest.raises(UserError, match=r"no space in .*--scratch"), make.made(tmp_path, MIB, 1):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("root writes everywhere")
+    with pytest.raises(UserError, match="--scratch"), make.made(tmp_path, MIB, 1):
+        pass
+
+
+# Sums
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=3000), st.data())
+def test_sums_find_every_changed_byte(content: bytes, data: st.DataObject) -> None:
+    array = np.frombuffer(content, np.uint8).copy()
+    expected = verify.sums(array)
+    assert len(expected) == -(-len(array) // verify.UNIT)
+    verify.check(array, expected, "same")
+    if len(array):
+        place = data.draw(st.integers(0, len(array) - 1))
+        array[place] ^= data.draw(st.integers(1, 255))
+        with pytest.raises(WrongData, match=f"the first at {place // 512 * 512}"):
+            verify.check(array, expected, "changed")
+
+
+def test_sums_find_swapped_sectors_and_wrong_lengths() -> None:
+    array = np.random.default_rng(1).integers(0, 256, 4096, np.uint8)
+    expected = verify.sums(array)
+    swapped = np.roll(array, 512)
+    for wrong in (swapped, array[:3584], np.zeros(0, np.uint8)):
+        with pytest.raises(WrongData):
+            verify.check(wrong, expected, "wrong")
+
+
+def test_the_sum_of_large_words_wraps(tmp_path: Path) -> None:
+    array = np.full(1024, 255, np.uint8)
+    assert verify.sums(array).tolist() == [(64 * (2**64 - 1)) % 2**64] * 2
+
+
+def test_sums_of_a_file_that_became_shorter_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(100))
+    with pytest.raises(IobenchError, match="it was cut"):
+        verify.file_sums(tmp_path / "f", 101)
+
+
+# Reading
+
+
+def loaded(found: make.Made, method: str, threads: int, block: int, alignment: int = 1) -> np.ndarray:
+    """Read everything by one method into poisoned memory and return that memory."""
+    checkpoint = found.checkpoint
+    with (
+        hostmem.buffer(read.room(checkpoint)) as memory,
+        read.opened(checkpoint, direct=method == "direct") as fds,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        verify.poison(memory.data)
+        if method == "mmap":
+            read.mapped_reader(checkpoint, fds, memory.data, block, pool, threads)()
+        else:
+            read.reader(read.pieces(checkpoint, fds, block, alignment), memory.data.data, pool, threads)()
+        return memory.data.copy()
+
+
+def check_all(found: make.Made, memory: np.ndarray) -> None:
+    for shard, sums, start in zip(found.checkpoint.shards, found.sums, read.slots(found.checkpoint), strict=True):
+        verify.check(memory[start : start + shard.nbytes], sums, shard.path.name)
+
+
+@pytest.mark.parametrize("method", ["buffered", "mmap", "direct"])
+@pytest.mark.parametrize(("threads", "block"), [(1, 65536), (4, 262144), (3, 4096 * 5), (16, 16 * MIB)])
+def test_every_reader_delivers_every_byte(weights: make.Made, method: str, threads: int, block: int) -> None:
+    alignment = 1
+    if method == "direct":
+        try:
+            alignment = read.alignment_of(weights.checkpoint, block)
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+    memory = loaded(weights, method, threads, block, alignment)
+    check_all(weights, memory)
+    first = weights.checkpoint.shards[0].nbytes
+    beyond = memory[-(-first // 4096) * 4096 : read.slots(weights.checkpoint)[1]]
+    assert (beyond == 0xA5).all(), "bytes were written outside the file's place"
+
+
+def test_a_ring_of_small_buffers_reads_everything(weights: make.Made) -> None:
+    stages = [memoryview(bytearray(65536)) for _ in range(3)]
+    moved: list[int] = []
+    with read.opened(weights.checkpoint) as fds, ThreadPoolExecutor(3) as pool:
+        todo = read.pieces(weights.checkpoint, fds, 65536)
+        read.ring_reader(todo, stages, pool)()
+        moved = [piece.wanted for piece in todo]
+    assert sum(moved) == weights.checkpoint.nbytes
+    assert all(any(stage) for stage in stages[:1])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    nbytes=st.integers(1, 40000),
+    block=st.sampled_from([4096, 8192, 12288]),
+    most=st.integers(512, 9000),
+    alignment=st.sampled_from([1, 512]),
+)
+def test_short_reads_go_on_from_an_aligned_offset(nbytes: int, block: int, most: int, alignment: int) -> None:
+    content = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8).tobytes()
+    asked: list[tuple[int, int]] = []
+
+    def short(fd: int, views: list[memoryview], offset: int) -> int:
+        asked.append((offset, len(views[0])))
+        part = content[offset : offset + min(len(views[0]), most)]
+        views[0][: len(part)] = part
+        return len(part)
+
+    memory = bytearray(-(-nbytes // 4096) * 4096)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "preadv", short)
+        for offset in range(0, nbytes, block):
+            piece = read.Piece(3, offset, min(block, nbytes - offset), offset, alignment)
+            read.read_piece(piece, memoryview(memory)[offset : offset + piece.length])
+    assert bytes(memory[:nbytes]) == content
+    assert all(offset % alignment == 0 and length % alignment == 0 for offset, length in asked)
+
+
+def test_a_read_is_cut_at_what_one_system_call_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, asked = 0x7FFFF000, []
+
+    class View:
+        """Stands for a view of more than 2 GiB, which a test can't allocate."""
+
+        def __init__(self, nbytes: int) -> None:
+            self.nbytes = nbytes
+
+        def __getitem__(self, part: slice) -> View:
+            return View(self.nbytes - part.start)
+
+    def preadv(fd: int, views: list[View], offset: int) -> int:
+        asked.append((offset, views[0].nbytes))
+        return min(views[0].nbytes, most)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    read.read_piece(read.Piece(3, 0, 3 << 31, 0, 4096), View(3 << 31))  # type: ignore[arg-type]
+    assert asked == [(0, 3 << 31), (most, (3 << 31) - most), (2 * most, (3 << 31) - 2 * most)] + [
+        (3 * most, (3 << 31) - 3 * most)
+    ] * (3 * most < 3 << 31)
+
+
+@pytest.mark.parametrize("alignment", [1, 512])
+def test_a_file_cut_while_it_is_read_is_an_error(weights: make.Made, alignment: int) -> None:
+    path = weights.checkpoint.shards[0].path
+    todo_nbytes = weights.checkpoint.shards[0].nbytes
+    os.truncate(path, todo_nbytes - 100_000)
+    with pytest.raises(IobenchError, match="it was cut"):
+        loaded(weights, "buffered", 2, 65536, alignment)
+
+
+def test_a_block_that_the_disk_does_not_take_is_unavailable(
+    weights: make.Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "direct_access", lambda path: filesystem.DirectAccess(65536, "statx DIOALIGN"))
+    with pytest.raises(Unavailable, match="multiples of 65536"):
+        read.alignment_of(weights.checkpoint, 4096)
+    assert read.alignment_of(weights.checkpoint, MIB) == 65536
+
+
+# Page cache
+
+
+def test_evicted_and_warmed_files_are_proven_so(weights: make.Made) -> None:
+    with read.opened(weights.checkpoint) as fds:
+        residency(fds[0])
+        try:
+            assert cache.evict(fds) <= cache.COLD_FRACTION
+        except IobenchError as reason:
+            pytest.skip(f"this filesystem keeps its pages: {reason}")
+        assert max(map(residency, fds)) <= cache.COLD_FRACTION
+        assert cache.warm(fds) >= cache.WARM_FRACTION
+        assert min(map(residency, fds)) == 1.0
+
+
+def test_cachestat_and_mincore_agree(weights: make.Made) -> None:
+    with read.opened(weights.checkpoint) as fds:
+        if cache.residency_source(fds[0]) != "cachestat":
+            pytest.skip("this kernel has no cachestat (Linux 6.5)")
+        nbytes = os.fstat(fds[0]).st_size
+        for step in (cache.evict, cache.warm):
+            step(fds)
+            assert cache._mincore(fds[0], nbytes) == cache._cachestat(fds[0])
+
+
+def test_a_file_that_stays_in_the_cache_is_not_called_cold(weights: make.Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
+    with read.opened(weights.checkpoint) as fds:
+        residency(fds[0])
+        cache.warm(fds)
+        with pytest.raises(IobenchError, match=r"not cold: 100\.0%"):
+            cache.evict(fds)
+
+
+def test_a_file_that_can_not_be_kept_is_not_called_warm(weights: make.Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "read_through", lambda fd: None)
+    monkeypatch.setattr(cache, "resident_fraction", lambda fd: 0.5)
+    with read.opened(weights.checkpoint) as fds, pytest.raises(IobenchError, match=r"not warm: only 50\.0%"):
+        cache.warm(fds)
+
+
+def test_mincore_is_not_believed_about_files_of_others(weights: make.Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_cachestat", lambda fd: None)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with read.opened(weights.checkpoint) as fds, pytest.raises(cache.ResidencyUnknown, match="owner"):
+        cache.resident_fraction(fds[0])
+
+
+def test_tmpfs_can_not_be_cold() -> None:
+    shm = Path("/dev/shm")
+    if not (shm.is_dir() and os.access(shm, os.W_OK) and filesystem_of(shm).name == "tmpfs"):
+        pytest.skip("no writable tmpfs at /dev/shm")
+    with make.made(shm, MIB, 1) as found, read.opened(found.checkpoint) as fds:
+        residency(fds[0])
+        with pytest.raises(IobenchError, match="not cold"):
+            cache.evict(fds)
+        assert device.device_of(found.checkpoint.path) is None
+        access = filesystem.direct_access(found.checkpoint.shards[0].path)
+        assert access.possible or filesystem.NOT_STORAGE in access.reason
+
+
+# Filesystems
+
+
+def test_both_ways_of_tmpfs_are_not_storage() -> None:
+    refused = filesystem.judge(TMPFS, errno.EINVAL, 0, 0, 0)
+    assert not refused.possible
+    assert filesystem.NOT_STORAGE in refused.reason
+    accepted = filesystem.judge(TMPFS, 0, 0x17FF, 0, 0)
+    assert accepted.possible
+    assert not TMPFS.is_storage
+    verdict = proof.judge("direct", MIB, Counted(None, 0), TMPFS)
+    assert filesystem.NOT_STORAGE in verdict.path
+    assert not verdict.proven
+
+
+def test_statx_gives_the_stricter_of_both_alignments() -> None:
+    assert filesystem.judge(EXT4, 0, 0x37FF, 512, 4096).alignment == 4096
+    assert filesystem.judge(EXT4, 0, 0x37FF, 512, 512).alignment == 512
+    assert "no O_DIRECT for this file" in filesystem.judge(EXT4, 0, 0x37FF, 0, 0).reason
+    assert filesystem.judge(EXT4, 0, 0x17FF, 0, 0) == filesystem.DirectAccess(0, "")
+    assert filesystem.judge(EXT4, errno.EACCES, 0, 0, 0).reason == "ext4 refuses O_DIRECT (Permission denied)"
+
+
+def test_without_statx_a_trial_read_decides(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (disk / "f").write_bytes(bytes(8192))
+    told = filesystem.direct_access(disk / "f")
+    monkeypatch.setattr(filesystem, "_dio_align", lambda fd: (0, 0, 0))
+    tried = filesystem.direct_access(disk / "f")
+    assert tried.possible == told.possible
+    if told.possible:
+        assert tried.source == "trial read"
+        assert tried.alignment >= told.alignment or told.source == "trial read"
+
+
+def test_the_type_is_read_from_the_kernel() -> None:
+    assert filesystem_of("/proc").name == "proc"
+    assert filesystem_of("/sys").name == "sysfs"
+    with pytest.raises(Unavailable):
+        filesystem_of("/no/such/path")
+
+
+MOUNTINFO = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+30 22 0:25 / /dev/shm rw,nosuid - tmpfs tmpfs rw
+31 22 0:40 /root /data rw,relatime - btrfs /dev/nvme0n1p2 rw,subvolid=256
+32 31 0:41 / /data/with\\040space rw - overlay overlay rw,lowerdir=/l,upperdir=/u
+33 22 0:50 / /mnt/srv rw - nfs4 server:/export rw
+34 30 259:3 / /dev/shm rw - xfs /dev/nvme1n1p1 rw
+damaged line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "fstype", "source"),
+    [
+        ("/etc/no-such", "ext4", "/dev/vda"),
+        ("/data/x", "btrfs", "/dev/nvme0n1p2"),
+        ("/database", "ext4", "/dev/vda"),
+        ("/data/with space/y", "overlay", "overlay"),
+        ("/mnt/srv/z", "nfs4", "server:/export"),
+        ("/dev/shm/q", "xfs", "/dev/nvme1n1p1"),  # the later mount covers the earlier one
+    ],
+)
+def test_the_mount_of_a_path(tmp_path: Path, path: str, fstype: str, source: str) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(MOUNTINFO)
+    mount = filesystem.mount_of(path, tmp_path)
+    assert mount is not None
+    assert (mount.fstype, mount.source) == (fstype, source)
+
+
+# Devices
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Callable[..., Path]:
+    """Make a block device below a root: a disk, or with ``partition`` a partition of it."""
+
+    def add(number: str, disk: str, sectors: int, partition: str = "") -> Path:
+        folder = tmp_path / "sys/devices/pci0/block" / disk / partition
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stat").write_text(f"  10 0 {sectors} 5 0 0 0 0 0 5 5 0 0 0 0 0 0\n")
+        if partition:
+            (folder / "partition").write_text("1\n")
+        link = tmp_path / "sys/dev/block" / number
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder)
+        return folder
+
+    return add
+
+
+def test_a_partition_keeps_its_own_counters_and_names_its_disk(sysfs: Callable[..., Path], tmp_path: Path) -> None:
+    sysfs("259:0", "nvme0n1", 1000)
+    sysfs("259:2", "nvme0n1", 40, "nvme0n1p2")
+    found = device.device_at("259:2", tmp_path)
+    assert found is not None
+    assert (found.name, found.read_bytes()) == ("nvme0n1", 40 * 512)
+    whole = device.device_at("259:0", tmp_path)
+    assert whole is not None
+    assert whole.read_bytes() == 1000 * 512
+
+
+def test_a_filesystem_over_several_devices_adds_their_counters(sysfs: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [sysfs(f"259:{number}", f"nvme{number}n1", 100 + number) for number in range(2)]
+    listed = tmp_path / "sys/fs/btrfs/00000000-0000-0000-0000-000000000000/devices"
+    listed.mkdir(parents=True)
+    for folder in folders:
+        (listed / folder.name).symlink_to(folder)
+    found = device.device_at("259:1", tmp_path)
+    assert found is not None
+    assert found.read_bytes() == (100 + 101) * 512
+
+
+def test_a_device_that_sysfs_does_not_know_is_none(tmp_path: Path) -> None:
+    assert device.device_at("0:25", tmp_path) is None
+    assert device.device_of("/proc/self/stat") is None
+
+
+def test_cold_reads_are_seen_by_both_counters(weights: make.Made) -> None:
+    where = device.device_of(weights.checkpoint.path)
+    with read.opened(weights.checkpoint) as fds:
+        residency(fds[0])
+        try:
+            cache.evict(fds)
+        except IobenchError as reason:
+            pytest.skip(str(reason))
+        before = device.count(where)
+        cache.warm(fds)
+        moved = device.count(where).since(before)
+    if where is None:
+        pytest.skip("no block device behind the temporary folder")
+    assert moved.device is not None
+    assert moved.device >= weights.checkpoint.nbytes
+    if moved.process is not None:
+        assert weights.checkpoint.nbytes <= moved.process <= 1.2 * weights.checkpoint.nbytes
+
+
+def test_the_smaller_counter_counts() -> None:
+    assert Counted(100, 60).least == 60
+    assert Counted(50, 60).least == 50
+    assert Counted(50, None).least == 50
+    assert Counted(None, 60).least is None
+    assert Counted(10, None).since(Counted(4, 3)) == Counted(6, None)
+
+
+# The path's proof
+
+
+@pytest.mark.parametrize(
+    ("method", "moved", "kind", "path", "proven"),
+    [
+        ("direct", Counted(1000, 1000), EXT4, "o_direct", True),
+        ("direct", Counted(1000, None), EXT4, "o_direct", True),
+        ("direct", Counted(0, 0), EXT4, "O_DIRECT, not from the device", False),
+        ("direct", Counted(1000, 0), EXT4, "O_DIRECT, not from the device", False),  # a neighbour's reads
+        ("direct", Counted(500, 1000), EXT4, "O_DIRECT, not from the device", False),
+        ("direct", Counted(None, 1000), NFS, "O_DIRECT on nfs, unproven", False),
+        ("direct", Counted(None, 0), TMPFS, "O_DIRECT on tmpfs: not a storage measurement", False),
+        ("direct", Counted(1000, 1000), OVERLAY, "O_DIRECT on overlay: not a storage measurement", False),
+        ("buffered-cold", Counted(1000, 1000), EXT4, "device via page cache", True),
+        ("mmap-cold", Counted(990, 985), EXT4, "device via page cache", True),
+        ("buffered-cold", Counted(0, 0), EXT4, "buffered, not from the device", False),
+        ("buffered-cold", Counted(None, 1000), OVERLAY, "page cache on overlay: not a storage measurement", False),
+        ("buffered-warm", Counted(0, 0), EXT4, "page cache", True),
+        ("mmap-warm", Counted(5000, 0), EXT4, "page cache", True),  # only a neighbour read
+        ("buffered-warm", Counted(300, 300), EXT4, "page cache and device", False),
+        ("buffered-warm", Counted(None, 0), TMPFS, "tmpfs (memory)", True),
+    ],
+)
+def test_the_path_follows_the_counters(method: str, moved: Counted, kind: Filesystem, path: str, proven: bool) -> None:
+    verdict = proof.judge(method, 1000, moved, kind, 1.0 if method.endswith("warm") else None)
+    assert (verdict.path, verdict.proven) == (path, proven)
+    assert proven or verdict.notes
+
+
+def test_amplification_is_told_from_neighbours() -> None:
+    assert "2.00 bytes were read" in proof.judge("direct", 1000, Counted(2000, 2000), EXT4).notes[0]
+    assert "others read 1000 bytes" in proof.judge("direct", 1000, Counted(2000, 1000), EXT4).notes[0]
