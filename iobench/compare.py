@@ -7,6 +7,7 @@ equal. The interval is the bootstrap of both medians (launches first), widened f
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ def compare(a: Run, b: Run) -> Comparison:
     """Return every point that both runs measured, with B's speed over A's.
 
     Impossible, wrong, failed and skipped records are left out with a warning. A run compared with itself
-    is the same at every point: its bootstrap draws are shared. Raises UserError for a damaged header.
+    is the same at every point: both medians are one number. Raises UserError for a damaged header.
     """
     usable_a, unusable_a = _sort_out(a)
     usable_b, unusable_b = _sort_out(b)
@@ -89,25 +90,22 @@ def _row(a: Record, b: Record, paired: bool) -> Row:
     time_a, time_b = a.time, b.time
     per_byte = b.moved / a.moved if a.moved and b.moved else 1.0
     ratio = time_a.median / time_b.median * per_byte
-    low, high = _interval(a, b, ratio, per_byte, paired)
+    low, high = _interval(a, b, ratio, paired)
     verdict = _verdict(low, high)
     return Row(a.key, a.probe, a.point, a.quantity, a.mode, a.moved, time_a, time_b, ratio, low, high, verdict)
 
 
-def _interval(a: Record, b: Record, ratio: float, per_byte: float, paired: bool) -> tuple[float, float]:
-    """Return the ratio's interval: log-ratios of bootstrap medians, each side widened for its launches."""
-    seed = zlib.crc32(a.key.encode())
-    logs_a, logs_b = _log_draws(a, seed, 0), _log_draws(b, seed, 0 if paired else 1)
-    draws = per_byte * np.exp(logs_a - logs_b)
-    return bootstrap.interval(draws, ratio)
+def _interval(a: Record, b: Record, ratio: float, paired: bool) -> tuple[float, float]:
+    """Return the ratio's interval: the half widths of both log-medians, independent unless it is one run."""
+    half = 0.0 if paired else math.hypot(_log_half(a, 0), _log_half(b, 1))
+    return ratio * math.exp(-half), ratio * math.exp(half)
 
 
-def _log_draws(record: Record, seed: int, stream: int) -> np.ndarray:
+def _log_half(record: Record, stream: int) -> float:
     parts = bootstrap.units(record.groups)
-    centre = np.log(record.time.median)
-    logs = np.log(bootstrap.median_draws(parts, np.random.default_rng([seed, stream])))
-    widened: np.ndarray = centre + bootstrap.widening(len(parts)) * (logs - centre)
-    return widened
+    rng = np.random.default_rng([zlib.crc32(record.key.encode()), stream])
+    logs = np.log(bootstrap.median_draws(parts, rng))
+    return bootstrap.half_width(logs, math.log(record.time.median), bootstrap.widening(len(parts)))
 
 
 def _verdict(low: float, high: float) -> str:

@@ -58,21 +58,21 @@ def test_recovers_the_truth_within_its_interval(a, rate, noise, seed):
     for name, truth in (("a", a), ("B", rate), ("n_half", n_half)):
         found = model.parameters[name]
         assert found.low * (1 - slack) <= truth <= found.high * (1 + slack)
-        assert found.high - found.low <= (0.01 + 8 * noise) * truth, "an interval that says nothing"
+        assert found.high - found.low <= (0.01 + 12 * noise) * truth, "an interval that says nothing"
     assert model.error < 0.01 + noise
 
 
 def test_intervals_cover_launch_to_launch_differences():
     """A launch is 3 % fast or slow at every size: about 95 % of the intervals must still hold the truth."""
     hits = 0
-    for seed in range(40):
+    for seed in range(60):
         effects = list(np.exp(np.random.default_rng(seed).normal(0, 0.03, 3)))
-        model = fit(points(line(5 * US, 20 * GB, SWEEP[::2]), effects=effects, seed=str(seed)))
-        hits += holds(model, "a", 5 * US) + holds(model, "B", 20 * GB)
-    assert hits >= 0.85 * 80
+        model = fit(points(line(5 * US, 20 * GB, SWEEP[::4]), effects=effects, seed=str(seed)))
+        hits += holds(model, "a", 5 * US)  # a and B err together: one launch's factor is in both
+    assert hits >= 53  # of 60 at 95 %, fewer are seen once in 100 times
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(
         st.integers(1, 1 << 40), st.floats(1e-9, 1e3), min_size=4, max_size=12,

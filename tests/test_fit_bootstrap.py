@@ -45,7 +45,8 @@ def test_sizes_of_one_launch_are_drawn_together():
     assert np.array_equal(draws[0], draws[2])
 
 
-def test_interval_holds_the_centre_and_bears_infinity():
-    assert bootstrap.interval(np.array([2.0, 3.0]), 1.0) == (1.0, 3.0)
-    low, high = bootstrap.interval(np.array([1.0] * 50 + [np.inf] * 50), 1.0)
-    assert (low, high) == (1.0, np.inf)
+def test_half_width_is_student_t_of_the_launches():
+    draws = np.random.default_rng(1).normal(5.0, 0.1, 100_000)
+    for count in (3, 5, 10):
+        expected = stats.t.ppf(0.975, count - 1) * np.sqrt(count / (count - 1)) * 0.1
+        assert bootstrap.half_width(draws, 5.0, bootstrap.widening(count)) == pytest.approx(expected, rel=0.02)

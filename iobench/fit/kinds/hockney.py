@@ -29,8 +29,7 @@ def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
     del options
     a, inverse = _solve(series.nbytes, series.seconds)
     drawn = np.array([_solve(series.nbytes, times) for times in series.draws.T])
-    wide = np.maximum(0.0, [a, inverse] + series.widening * (drawn - [a, inverse]))
-    parameters = _parameters(a, inverse, wide)
+    parameters = _parameters(a, inverse, drawn, series.widening)
     error = _leave_one_out(series)
     return Estimate(parameters, error, _findings(series, parameters, error))
 
@@ -44,20 +43,28 @@ def _solve(nbytes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     """Return a (s) and 1/B (s per byte), both >= 0, that make the sum of ((a + S/B)/T - 1)^2 least."""
     unit_time, unit_size = float(seconds.min()), float(nbytes.max())
     rows = np.column_stack((unit_time / seconds, nbytes / unit_size * unit_time / seconds))
-    solution, _ = nnls(rows, np.ones(len(seconds)))
+    solution, _ = nnls(rows, np.ones(len(seconds)), maxiter=100)
     return float(solution[0] * unit_time), float(solution[1] * unit_time / unit_size)
 
 
-def _parameters(a: float, inverse: float, drawn: np.ndarray) -> dict[str, Parameter]:
-    rate = _over(1.0, inverse)
-    rates = np.array([_over(1.0, value) for value in drawn[:, 1]])
-    halves = np.array([_over(*pair) for pair in drawn])
+def _parameters(a: float, inverse: float, drawn: np.ndarray, widening: float) -> dict[str, Parameter]:
+    low, high = _interval(drawn[:, 0], a, widening)
+    fastest, slowest = _interval(drawn[:, 1], inverse, widening)
     n_half = _over(a, inverse)
+    if fastest > 0:
+        halves = _interval(drawn[:, 0] / np.maximum(drawn[:, 1], fastest), n_half, widening)
+    else:  # B has no upper bound, and so n_half has none
+        halves = (min(_over(low, slowest), n_half), math.inf)
     return {
-        "a": Parameter(a, *bootstrap.interval(drawn[:, 0], a), unit="s"),
-        "B": Parameter(rate, *bootstrap.interval(rates, rate), unit="bytes/s"),
-        "n_half": Parameter(n_half, *bootstrap.interval(halves, n_half), unit="bytes"),
+        "a": Parameter(a, low, high, unit="s"),
+        "B": Parameter(_over(1.0, inverse), _over(1.0, slowest), _over(1.0, fastest), unit="bytes/s"),
+        "n_half": Parameter(n_half, *halves, unit="bytes"),
     }
+
+
+def _interval(drawn: np.ndarray, centre: float, widening: float) -> tuple[float, float]:
+    half = bootstrap.half_width(drawn, centre, widening)
+    return max(0.0, centre - half), centre + half
 
 
 def _over(numerator: float, denominator: float) -> float:

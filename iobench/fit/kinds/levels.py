@@ -175,9 +175,9 @@ def _detect(series: Series) -> tuple[dict[str, np.ndarray], list[str]]:
 
 def _parameter(series: Series, inside: np.ndarray) -> Parameter:
     value = float(np.median(series.seconds[inside]))
-    drawn = np.median(series.draws[inside], axis=0)
-    wide = value * np.exp(series.widening * np.log(drawn / value))
-    return Parameter(value, *bootstrap.interval(wide, value), unit="s")
+    logs = np.log(np.median(series.draws[inside], axis=0))
+    factor = math.exp(bootstrap.half_width(logs, math.log(value), series.widening))
+    return Parameter(value, value / factor, value * factor, unit="s")
 
 
 def _leave_one_out(series: Series, windows: Sequence[np.ndarray]) -> float:
