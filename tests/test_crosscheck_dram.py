@@ -11,6 +11,7 @@ import pytest
 from iobench.crosscheck import dram, dram_peers
 from iobench.errors import UserError, WrongData
 from iobench.kernels import stream
+from iobench.stats import Interval
 from tests.test_kernels import CASES, streaming
 from tests.test_kernels_chase import chasing
 
@@ -91,9 +92,23 @@ def test_ratio_of_two_sides_in_turn() -> None:
 
         return take
 
-    ours, theirs, ratio = dram._in_turn((side("a", 2.0), side("b", 1.0)), 0.0, lambda mine, other: other / mine)
+    ours, theirs, ratio = dram._in_turn((side("a", 2.0), side("b", 1.0)), 0.0, dram.BANDWIDTH)
     assert (ours, theirs, ratio.median) == (2.0, 1.0, 0.5)
     assert order[2:6] == ["a", "b", "b", "a"], "the order alternates after one pass of each"
+
+
+def test_bars() -> None:
+    assert dram.BANDWIDTH.met(0.97)
+    assert dram.BANDWIDTH.met(1.5)
+    assert not dram.BANDWIDTH.met(0.969)
+    assert dram.LATENCY.met(1.03)
+    assert dram.LATENCY.met(0.971)
+    assert not dram.LATENCY.met(0.96)
+    assert not dram.LATENCY.met(1.04)
+    assert dram.BANDWIDTH.ratio(2.0, 1.0) == 0.5, "twice the time is half the bandwidth"
+    assert dram.LATENCY.ratio(2.0, 1.0) == 2.0
+    assert dram.BANDWIDTH.clear(Interval(1.0, 0.98, 1.1, 9, 1))
+    assert not dram.BANDWIDTH.clear(Interval(1.0, 0.96, 1.1, 9, 1))
 
 
 def test_without_a_compiler_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

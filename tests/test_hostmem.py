@@ -119,7 +119,14 @@ def test_nodes_fall_back_to_numa_maps(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_meminfo_counts_and_sizes(tmp_path: Path) -> None:
-    text = "MemAvailable:   1000 kB\nHugePages_Free:        6\nHugePages_Rsvd:        2\nHugepagesize:       2048 kB\nActive(anon):  8 kB\n"
+    lines = (
+        "MemAvailable: 1000 kB",
+        "HugePages_Free: 6",
+        "HugePages_Rsvd: 2",
+        "Hugepagesize: 2048 kB",
+        "Active(anon): 8 kB",
+    )
+    text = "".join(f"{line}\n" for line in lines)
     root = _tree(tmp_path, {"proc/meminfo": text})
     assert hostmem.meminfo(root)["Active"] == 8 * KIB
     assert hostmem.available_nbytes(root) == 1000 * KIB

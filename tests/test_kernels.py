@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_slices_are_whole_aligned_lines_that_do_not_overlap(threads: int) -> Non
                 assert array.nbytes % 64 == 0
                 spans.append((array.ctypes.data, array.ctypes.data + array.nbytes))
     spans.sort()
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_a_buffer_that_is_not_aligned_is_refused() -> None:
