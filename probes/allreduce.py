@@ -3,6 +3,7 @@
 Path: each rank's buffer to the other ranks and back, over TCP on the loopback interface (backend gloo).
 The ranks meet at a barrier outside the clock; each starts its clock right before ``all_reduce`` and stops it
 when the call returns with the result in place. The sample is the slowest rank's time of each iteration.
+Where there are CPUs enough, ranks are pinned and gloo's event loop is kept off its rank's CPU (axis placement).
 Not in the number: filling the buffer, the barrier, checking the result. The buffers were just filled, so
 small ones lie in the caches. Running it keeps one CPU per rank busy and moves bytes on ``lo`` only.
 Every rank checks its result element by element before, during and after sampling. Bandwidth is bus bandwidth
@@ -41,7 +42,7 @@ AXES = {
     "nbytes": Axis(tuple(1 << n for n in range(3, 27)), "size of each rank's buffer", unit="bytes", minimum=4),
 }
 LAUNCHES = 3
-POINT_SECONDS = 0.3
+POINT_SECONDS = 0.25
 PLOTS = (
     Plot("All-reduce: time", x="nbytes", y="latency", series=("backend", "ranks", "placement")),
     Plot("All-reduce: bus bandwidth", x="nbytes", y="bandwidth", series=("backend", "ranks", "placement")),
@@ -50,6 +51,9 @@ MODELS = ({"kind": "hockney", "where": {}},)
 
 TARGET = f"{__file__}:Gloo"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+_START_SECONDS = 90.0  # torch alone takes 2 s of CPU time per rank, and many ranks may share few CPUs
+_DEADLINE_SECONDS = 30.0
+_SLOWEST_BYTES_PER_S = 20e6  # below this a rank counts as hung
 _INNER_AXES = ("backend", "op", "placement", "nbytes")
 _ITEM_NBYTES = 4
 _BUFFERS = 2
@@ -85,12 +89,17 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     group = sampler.shared(
         ("ranks", point["backend"], size, point["placement"]),
         lambda: ranks.group(
-            TARGET, size, environment=ENVIRONMENT, **_placement(point["placement"], ranks.cpu_shares(size))
+            TARGET,
+            size,
+            environment=ENVIRONMENT,
+            start_seconds=_START_SECONDS,
+            **_placement(point["placement"], ranks.cpu_shares(size)),
         ),
     )
-    group.call("prepare", nbytes=nbytes)
+    deadline = _DEADLINE_SECONDS + _BUFFERS * nbytes / _SLOWEST_BYTES_PER_S
+    group.call("prepare", deadline, nbytes=nbytes)
     before = _received(group)
-    timed = _patient(sampler, nbytes).collect(lambda count: group.durations("time", count=count))
+    timed = _patient(sampler, nbytes).collect(lambda count: group.durations("time", deadline, count=count))
     after = _received(group)
     return _samples(point, timed, group, _proof(nbytes, size, timed, before, after))
 

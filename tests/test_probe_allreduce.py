@@ -99,7 +99,7 @@ def _sum(torch: Any, contributors: list[int], items: int, spoil: Callable[[int, 
 
 
 @pytest.mark.parametrize("items", [1, 2, 1020, 1021, 1022, 70000])
-@pytest.mark.parametrize("size", [2, 3, 64])
+@pytest.mark.parametrize("size", [2, 3, 9])
 def test_the_right_sum_passes(items: int, size: int) -> None:
     torch = pytest.importorskip("torch")
     MODULE.Pattern(torch, 0, size).check(_sum(torch, list(range(size)), items))

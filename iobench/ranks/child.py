@@ -50,14 +50,11 @@ class Rank:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Keep the garbage collector out of a timed loop."""
-        gc.collect()
-        gc.freeze()
         gc.disable()
         try:
             yield
         finally:
             gc.enable()
-            gc.unfreeze()
 
 
 def main() -> None:
@@ -108,6 +105,7 @@ def _serve(commands: queue.SimpleQueue[dict[str, Any]], answers_fd: int, shared_
             nonlocal service
             cpus = _pin(start["pin"])
             service = resolve(start["target"])(_rank(start, shared_fd))
+            gc.freeze()  # what the libraries made on import stays for good: later collections skip it
             return cpus
 
         _answer(answers, lambda: begin(commands.get()))

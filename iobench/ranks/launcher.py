@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -40,9 +41,7 @@ _BOOT = (  # iobench from the parent's own place, which must not shadow anything
 
 
 class RankFailed(IobenchError):
-    """A rank died, raised or gave no answer in time; ``details`` holds tracebacks and captured output."""
-
-    details: str = ""
+    """A rank died, raised or gave no answer in time; the notes hold tracebacks and captured output."""
 
 
 @dataclass
@@ -187,6 +186,7 @@ class RankGroup:
         finally:
             os.close(commands_read)
             os.close(answers_write)
+        os.set_blocking(commands_write, False)
         return _Process(popen, commands_write, answers_read, log)
 
     def _contract(self, rank: int) -> dict[str, str]:
@@ -265,8 +265,8 @@ class RankGroup:
         error = _kind(first)(text)
         details = [trouble.details for trouble in causes if trouble.details]
         details += [f"rank {rank} printed:\n{said}" for rank, p in enumerate(self._processes) if (said := p.tail())]
-        if isinstance(error, RankFailed):
-            error.details = "\n".join(details)
+        if isinstance(error, RankFailed) and details:
+            error.add_note("\n".join(details))
         if len(heard) < self.size or any(_kind(trouble) is RankFailed for trouble in troubles):
             self._kill()
         return error
@@ -320,8 +320,9 @@ def _kind(trouble: _Trouble) -> type[IobenchError]:
 
 
 def _write(process: _Process, message: dict[str, Any]) -> None:
+    """Write to a rank; give up on one that does not read, so that the gathering names it."""
     data = json.dumps(message).encode() + b"\n"
-    while data:
+    while data and select.select([], [process.commands], [], _END_SECONDS)[1]:
         data = data[os.write(process.commands, data) :]
 
 
