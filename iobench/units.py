@@ -93,7 +93,8 @@ def format_seconds(seconds: float, digits: int = 3) -> str:
 
 def short_rate(bytes_per_s: float) -> str:
     """Return a rate as a bare number of GB/s, for an axis whose title names the unit."""
-    return f"{bytes_per_s / GB:.6g}"
+    value = bytes_per_s / GB
+    return f"{value:.9f}".rstrip("0").rstrip(".") if 1e-9 <= abs(value) < 1e-3 else f"{value:.6g}"
 
 
 def short_seconds(seconds: float) -> str:

@@ -17,8 +17,10 @@ from iobench import report
 from iobench.check import judge
 from iobench.compare import compare
 from iobench.errors import UserError
+from iobench.plan import QUICK_TARGET
 from iobench.record import Line, Run, read
 from iobench.report import markdown, models, words
+from iobench.report.names import percent
 from iobench.report.notices import ORDER, counts, notices
 from iobench.report.view import FOLD_ROWS
 from iobench.units import GB, KIB, MIB, US
@@ -263,6 +265,8 @@ def test_an_interval_wider_than_asked_for_is_a_warning() -> None:
     assert "1 point " in notice.text
     assert "n 1" in notice.text
     assert "--budget" in notice.text
+    run.header.request["quick"] = True
+    assert f"±{percent(QUICK_TARGET)}" in next(n.text for n in notices(run, judge(run)) if n.kind == "budget")
     run.header.request["target"] = 0.9
     assert not [n for n in notices(run, judge(run)) if n.kind == "budget"]
 

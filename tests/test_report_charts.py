@@ -213,6 +213,17 @@ def test_key_figures_are_the_best_rate_the_ends_and_each_cache() -> None:
     assert said["Time", "ranks 2", "32 MiB"].endswith(" ms")
 
 
+def test_a_level_is_read_where_nothing_else_adds_to_it() -> None:
+    times = {4 * KIB: 1.2, 2 * MIB: 9.0, 4 * MIB: 16.0, 8 * MIB: 90.0, 128 * MIB: 150.0}
+    out = []
+    for nbytes, ns in times.items():
+        out += lines("dram", {"nbytes": nbytes}, ns * NS, noise=1e-4, quantity="latency", moved=64)
+    run = with_plots(out, {"title": "T", "x": "nbytes", "y": "latency", "caches": True})
+    levels = {figure.what: figure.value for figure in key_figures(charts(run, "dram"))}
+    # 2 MiB still has hits in the L2 of 1 MiB, 8 MiB misses the TLB
+    assert levels == {"L1d": "1.20 ns", "L3": "16.0 ns", "memory": "150 ns"}
+
+
 def test_a_tile_prefers_sound_points_to_fast_ones() -> None:
     out = lines("x", {"op": "a"}, 1e-3, moved=MIB) + lines(
         "x", {"op": "b"}, 1e-4, moved=MIB, status="suspect", reason="busy"
@@ -233,7 +244,9 @@ def test_the_table_has_a_column_for_what_varies_and_a_sentence_for_what_does_not
     assert "Every point: eager." in found.shared
     assert "Samples / launches of every point: 60 / 3." in found.shared
     assert column(found, "nbytes")[0] == "4 KiB"
-    assert [text for _, text in found.rules] == [
+    ((title, entries),) = found.legends
+    assert title == "Bytes rules"
+    assert [text for _, text in entries] == [
         "one cache line",
         "read, write-allocate",
         "copy, write-allocate",
@@ -243,6 +256,17 @@ def test_the_table_has_a_column_for_what_varies_and_a_sentence_for_what_does_not
     assert column(found, "verdict")[-1] == "skipped"
     assert column(found, "median")[-1] == "-"
     assert column(found, "of limit")[-2] == "117 %"
+
+
+def test_long_paths_stand_as_letters_and_keep_their_proof() -> None:
+    paths = ("memory of node 0, 4 KiB pages, CPU 0", "memory of node 0, 2 MiB pages, CPU 0")
+    out = [line for n in (0, 1) for line in lines("dram", {"n": n}, 1e-3, path=paths[n], proven=n == 0)]
+    found = table(run_of(out))
+    assert column(found, "path taken") == ["A (proven)", "B (unproven)"]
+    assert found.legends == (("Paths", (("A", paths[0]), ("B", paths[1]))),)
+    short = table(run_of([line for n in "ab" for line in lines("dram", {"n": n}, 1e-3, path=f"cache {n}")]))
+    assert column(short, "path taken") == ["cache a (proven)", "cache b (proven)"]
+    assert short.legends == ()
 
 
 def test_quantiles_stand_only_where_n_allows() -> None:
@@ -325,7 +349,7 @@ def test_short_seconds(seconds: float, text: str) -> None:
 
 
 def test_short_rate_is_bare_gb_per_s() -> None:
-    assert [short_rate(value * GB) for value in (0.001, 2.5, 1000)] == ["0.001", "2.5", "1000"]
+    assert [short_rate(value * GB) for value in (1e-5, 0.001, 2.5, 1000)] == ["0.00001", "0.001", "2.5", "1000"]
 
 
 def test_size_ticks_are_few_powers_of_two_within_the_data() -> None:

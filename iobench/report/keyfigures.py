@@ -1,7 +1,7 @@
 """The numbers a reader looks for first: one row per curve of each figure, picked by the same rule everywhere.
 
 Bandwidth: the highest usable rate. Latency: the time at the least and at the largest x; where the figure
-marks the caches, the time inside each cache (working set about half its size) and beyond the last.
+marks the caches, the fastest time inside each cache and the time beyond the last.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from iobench.report.names import percent
 from iobench.units import format_rate, format_seconds
 
 _FITS = 0.75  # a working set up to this part of a cache is served by it: the rest holds other data
+_BEYOND = 3.0  # one of at least so many times a cache's size has hardly a hit in it
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,14 @@ def _of_curve(chart: Chart, curve: Curve) -> list[KeyFigure]:
 
 
 def _by_level(chart: Chart, marks: list[Mark]) -> list[tuple[str, Mark]]:
+    """Return the fastest working set of each level: TLB misses and sharing only add to what the level itself takes."""
     found, below = [], 0.0
     for name, nbytes in chart.caches:
-        inside = [mark for mark in marks if below < float(mark.x) <= nbytes * _FITS]
+        inside = [mark for mark in marks if _BEYOND * below <= float(mark.x) <= _FITS * nbytes]
         if inside:
-            found.append((name, min(inside, key=lambda mark: abs(float(mark.x) - nbytes / 2))))
+            found.append((name, min(inside, key=lambda mark: mark.y)))
         below = float(nbytes)
-    beyond = [mark for mark in marks if float(mark.x) > 2 * below]
+    beyond = [mark for mark in marks if float(mark.x) >= _BEYOND * below]
     if beyond:
         found.append(("memory", beyond[-1]))
     return found

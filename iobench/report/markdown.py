@@ -82,8 +82,8 @@ def _section(section: Section, figures: str) -> list[str]:
         parts += [f"### {text(figure.title)}", f"![{alt}]({figures}/{figure.name}.svg)", text(figure.caption)]
     points = section.table
     body = [text(" ".join(points.shared)), table(points.columns, (row.cells for row in points.rows), points.numeric)]
-    if points.rules:
-        body.append("Bytes rules: " + "; ".join(f"**{letter}** {text(rule)}" for letter, rule in points.rules) + ".")
+    for title, entries in points.legends:
+        body.append(f"{title}: " + "; ".join(f"**{letter}** {text(entry)}" for letter, entry in entries) + ".")
     if section.fold:
         body = [f"<details><summary>All {len(points.rows)} points</summary>", *body, "</details>"]
     return parts + body

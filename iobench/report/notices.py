@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from iobench.check import Verdict
+from iobench.plan import QUICK_TARGET
 from iobench.record import Record, Run
 from iobench.report.names import percent, point_names
 from iobench.timing.sampler import TARGET_FRACTION
@@ -87,7 +88,8 @@ def _first_figure(why: str) -> float:
 
 def _budget(run: Run) -> Iterable[Notice]:
     target = run.header.request.get("target")
-    wanted = float(target) if isinstance(target, (int, float)) and target else TARGET_FRACTION
+    usual = QUICK_TARGET if run.header.request.get("quick") else TARGET_FRACTION
+    wanted = float(target) if isinstance(target, (int, float)) and target else usual
     found: dict[str, list[Record]] = {}
     for record in run:
         if record.used and record.time.fraction > wanted and any(line.stop == "budget" for line in record.used):

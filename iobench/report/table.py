@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from iobench.check import Verdict
@@ -21,6 +21,7 @@ from iobench.report.names import (
 from iobench.units import format_rate, format_seconds
 
 _NUMERIC = ("median", "95 % interval", "P95", "P99", "n", "rate", "of limit")
+_LONG_PATH = 24
 _SAME = {
     "n": "Samples / launches of every point",
     "path taken": "Path of every point",
@@ -39,12 +40,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """All points of one probe; ``shared`` are facts true for every row, ``rules`` the byte rules by letter."""
+    """All points of one probe.
+
+    ``shared`` are facts true for every row; ``legends`` hold the texts that stand as a letter in the rows:
+    (title, ((letter, text), ...)).
+    """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     shared: tuple[str, ...] = ()
-    rules: tuple[tuple[str, str], ...] = ()
+    legends: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     numeric: frozenset[int] = field(default_factory=frozenset)
 
 
@@ -53,8 +58,8 @@ def table_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Table:
     records = run.of(probe)
     axes = axes_of(records)
     shown = varying(records, axes) or axes[:1]
-    rules = _rules(records)
-    rows = [_cells(run, record, shown, verdicts[record.key], rules) for record in records]
+    rules, paths = _letters(_rules(records), "a"), _path_letters(records)
+    rows = [_cells(run, record, shown, verdicts[record.key], rules, paths) for record in records]
     same = _same(rows)
     names = [name for name in rows[0] if name not in same and _worth_showing(name, rows, len(rules))]
     numeric = frozenset(i for i, name in enumerate(names) if name in _NUMERIC or _is_number(records, name))
@@ -63,16 +68,21 @@ def table_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Table:
         for row, record in zip(rows, records, strict=True)
     )
     columns = tuple(name.removeprefix(_AXIS) for name in names)
-    return Table(columns, made, (*_shared(run, records, shown, rules), *same.values()), _lettered(rules), numeric)
+    shared = (*_shared(run, records, shown, rules), *same.values())
+    keys = (("Bytes rules", rules if len(rules) > 1 else {}), ("Paths", paths))
+    legends = tuple((title, tuple((letter, text) for text, letter in key.items())) for title, key in keys if key)
+    return Table(columns, made, shared, legends, numeric)
 
 
-def _cells(run: Run, record: Record, axes: list[str], verdict: Verdict, rules: Mapping[str, str]) -> dict[str, str]:
+def _cells(
+    run: Run, record: Record, axes: list[str], verdict: Verdict, rules: Mapping[str, str], paths: Mapping[str, str]
+) -> dict[str, str]:
     row = {_AXIS + axis: value_text(axis_value(record, axis), is_size(run, record.probe, axis)) for axis in axes}
     row |= _time_cells(record)
     row["rate"] = _rate(record)
     row["of limit"] = percent(verdict.fraction) if verdict.fraction is not None and record.used else "-"
     row["verdict"] = verdict.status
-    row["path taken"] = _path(record)
+    row["path taken"] = _path(record, paths)
     row["stopped by"] = _stops(record)
     row["bytes rule"] = rules.get(record.first.moved_rule, "-")
     return row
@@ -106,25 +116,31 @@ def _rate(record: Record) -> str:
     return format_rate(record.bytes_per_s)
 
 
-def _path(record: Record) -> str:
+def _path(record: Record, letters: Mapping[str, str]) -> str:
     line = record.first
     if not record.used:
         return "-"
-    return f"{line.path or 'not recorded'} ({'proven' if line.proven else 'unproven'})"
+    return f"{letters.get(line.path, line.path) or 'not recorded'} ({'proven' if line.proven else 'unproven'})"
+
+
+def _path_letters(records: list[Record]) -> dict[str, str]:
+    """Return a letter for each path where they are several and long: the rows would be three lines high."""
+    paths = dict.fromkeys(record.first.path for record in records if record.used and record.first.path)
+    long = max(map(len, paths), default=0) > _LONG_PATH
+    return _letters(paths, "A") if long and 1 < len(paths) <= 26 else {}
 
 
 def _stops(record: Record) -> str:
     return ", ".join(dict.fromkeys(line.stop for line in record.used if line.stop)) or "-"
 
 
-def _rules(records: list[Record]) -> dict[str, str]:
-    """Return rule -> letter (a, b, ... z, 27, 28 ...) for the ways in which bytes were counted."""
-    texts = dict.fromkeys(record.first.moved_rule for record in records if record.first.moved_rule)
-    return {text: chr(ord("a") + i) if i < 26 else str(i + 1) for i, text in enumerate(texts)}
+def _rules(records: list[Record]) -> dict[str, None]:
+    return dict.fromkeys(record.first.moved_rule for record in records if record.first.moved_rule)
 
 
-def _lettered(rules: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((letter, text) for text, letter in rules.items()) if len(rules) > 1 else ()
+def _letters(texts: Iterable[str], first: str) -> dict[str, str]:
+    """Return text -> letter (a, b, ... z, 27, 28 ...)."""
+    return {text: chr(ord(first) + i) if i < 26 else str(i + 1) for i, text in enumerate(texts)}
 
 
 def _same(rows: list[dict[str, str]]) -> dict[str, str]:
