@@ -56,7 +56,9 @@ def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str,
             lines.append(f"{probe.name}: skipped: {made.unavailable[probe.name]}")
         lines += [f"{probe.name} {format_point(point)}" for point in made.points[probe.name]]
     total = sum(len(points) for points in made.points.values())
-    return "\n".join([*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate():.0f} s"])
+    return "\n".join(
+        [*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate(made.jobs()):.0f} s"]
+    )
 
 
 def path_text(graph: Topology, src: str | None, dst: str | None) -> str:

@@ -47,10 +47,7 @@ class Child:
         os.close(write)
         self._buffer = b""
         self._closed = False
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(order.to_json().encode() + b"\n")
-            self.process.stdin.flush()
+        self.tell(order.to_json())
 
     @property
     def session(self) -> int:
@@ -74,6 +71,13 @@ class Child:
             self._buffer += chunk
             *lines, self._buffer = self._buffer.split(b"\n")
             yield from map(json.loads, lines)
+
+    def tell(self, text: str = "go") -> None:
+        """Send the worker a line; one that is gone already is noticed by its events."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(text.encode() + b"\n")
+            self.process.stdin.flush()
 
     def mark(self) -> None:
         """Forget what the worker has said so far: a later death has another cause."""

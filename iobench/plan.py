@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,11 @@ class Plan:
         """Return how many lines a complete run writes, skipped probes not counted."""
         return sum(len(self.points[probe.name]) * self.launches(probe) for probe in self.probes)
 
-    def estimate(self, done: Collection[tuple[str, int]] = ()) -> float:
-        """Return the seconds that measuring will take at most, set-up of the probes not counted."""
+    def estimate(self, jobs: Iterable[Job]) -> float:
+        """Return the seconds that measuring ``jobs`` will take at most, set-up of the probes not counted."""
         if self.request.budget is not None:
             return self.request.budget
-        return sum(job.seconds(self.request.quick) for job in self.jobs(done))
+        return sum(job.seconds(self.request.quick) for job in jobs)
 
 
 def make(request: Request, topology: Topology) -> Plan:

@@ -35,7 +35,7 @@ class TerminalObserver(Observer):
         self._plan, self.folder = plan, folder
         points = sum(len(plan.points[probe.name]) for probe in plan.probes)
         lines = sum(len(job.points) for job in jobs)
-        seconds = plan.estimate({(key, launch) for key, launch in ()})
+        seconds = plan.estimate(jobs)
         rest = "" if lines == plan.lines else f", {plan.lines - lines} of {plan.lines} measurements done before"
         self._say(
             f"[bold]{points} points[/bold] of {len(plan.probes)} probes, up to {seconds:.0f} s of measuring{rest}"

@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,14 @@ from iobench import machine, plan, record, topology
 from iobench._callable import make_callable
 from iobench.child import Child, Hung
 from iobench.errors import UserError
+from iobench.parse import problem
 from iobench.plan import Job, Plan, Request, scratch_folder
+from iobench.probe import Probe
 from iobench.record import Header, Leg, Line, Run, Writer
 from iobench.topology.graph import Topology
 from iobench.worker import Order
+
+_NOTHING_MEASURED: dict[str, Any] = {"seconds": [], "warmup": [], "legs": [], "notes": [], "evidence": {}, "ops": 1}
 
 
 class Observer:
@@ -91,6 +95,8 @@ class Session:
     def close(self) -> None:
         """Close the file and remove the scratch files that this run made."""
         self.writer.close()
+        with contextlib.suppress(OSError):
+            (self.folder / "logs").rmdir()  # only an empty one goes
         if not self.plan.request.scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -142,6 +148,7 @@ class Session:
                 if event["event"] == "start":
                     child.mark()
                     observer.point(job, job.points[event["index"]])
+                    child.tell()
                 elif event["event"] == "done":
                     self._write(watcher.judge(_line(event["line"])), observer)
                     index = event["index"] + 1
@@ -163,6 +170,10 @@ class Session:
         return line
 
     def _write(self, line: Line, observer: Observer) -> None:
+        """Append the line; one that could not be read back again becomes a failed one."""
+        wrong = problem(line)
+        if wrong:
+            line = replace(line, status="failed", reason=f"the probe returned {wrong}", **_NOTHING_MEASURED)
         self.writer.append(line.to_json())
         observer.line(line)
 
@@ -214,7 +225,7 @@ def _start(request: Request, graph: Topology, out: Path | None) -> Session:
     return Session(made, folder, Writer.create(folder, header), set())
 
 
-def _about(probe: plan.Probe) -> dict[str, Any]:
+def _about(probe: Probe) -> dict[str, Any]:
     return {
         "title": probe.title,
         "source": probe.source,

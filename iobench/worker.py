@@ -1,7 +1,8 @@
 """The child process that measures one launch of one probe; started by iobench.run, never by hand.
 
 It reads a job (one JSON line) from standard input and writes events (JSON lines) to the file
-descriptor named on its command line. It dies with its parent.
+descriptor named on its command line. After each "start" event it waits for a line that lets it go on.
+It dies with its parent.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def main(argv: list[str]) -> int:
             left = len(order.points) - index
             sampler.budget = _budget(order, probe, time.perf_counter() - began, left)
             events.send("start", index=index, budget=sampler.budget)
+            sys.stdin.readline()  # the parent reads the machine's state first: it must not compete with the point
             events.send("done", index=index, line=asdict(measure(probe, point, sampler)))
     except UserError as error:
         events.send("user_error", text=str(error))
@@ -120,8 +122,8 @@ def _budget(order: Order, probe: Probe, spent: float, left: int) -> float:
 
 def _fill(line: Line, samples: Samples) -> None:
     timed = samples.timed
-    line.seconds = [[round(value, 10) for value in row] for row in timed.seconds]
-    line.warmup = [[round(value, 10) for value in row] for row in timed.warmup]
+    line.seconds = [[round(value, 12) for value in row] for row in timed.seconds]
+    line.warmup = [[round(value, 12) for value in row] for row in timed.warmup]
     line.ops, line.stop = timed.ops, timed.stop
     line.nbytes, line.moved, line.moved_rule = samples.nbytes, samples.moved, samples.moved_rule
     line.quantity, line.mode, line.verified = samples.quantity, samples.mode, samples.verified

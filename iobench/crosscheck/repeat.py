@@ -30,7 +30,7 @@ def run(say: Callable[[str], Any], quick: bool = False) -> bool:
         for number in ("first", "second"):
             say(f"{number} run of all probes, up to {budget:.0f} s ...")
             runs.append(run_probes(out=Path(folder) / number, budget=budget))
-        return judge(*runs, say)
+        return judge(runs[0], runs[1], say)
 
 
 def judge(first: Run, second: Run, say: Callable[[str], Any]) -> bool:
