@@ -8,9 +8,10 @@ from typing import Any
 from iobench.topology import limits
 from iobench.topology.graph import Node, Topology
 from iobench.topology.sysfs import Tree, cpu_list, integer, size
-from iobench.units import KHZ
+from iobench.units import GHZ, KHZ
 
 _CPU = "sys/devices/system/cpu"
+_MOST_HZ = 10 * GHZ  # a higher clock is a broken table
 _SUFFIX = {"Data": "d", "Unified": ""}
 
 
@@ -112,7 +113,7 @@ def _core(tree: Tree, cpu: int) -> dict[str, Any]:
     return {
         "core": tree.number(folder, "topology/core_id"),
         "siblings": list(siblings) if siblings else None,
-        "max_hz": khz * KHZ if khz else None,
+        "max_hz": khz * KHZ if khz and khz * KHZ < _MOST_HZ else None,
     }
 
 

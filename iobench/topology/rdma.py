@@ -10,6 +10,7 @@ from iobench.topology.sysfs import Tree
 from iobench.units import from_gigabits
 
 _CLASS = "sys/class/infiniband"
+_MOST_GIGABITS = 10**5
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) Gb/sec \(([0-9]+)X(?: ([A-Z0-9]+))?\)")
 
 
@@ -29,7 +30,7 @@ def data_rate(text: str | None, infiniband: bool) -> tuple[float | None, str]:
     on Ethernet the names only stand for the rate.
     """
     match = _RATE.fullmatch(text or "")
-    if not match or float(match[1]) <= 0:
+    if not match or not 0 < float(match[1]) < _MOST_GIGABITS:
         return None, "unknown: no rate"
     limit = limits.infiniband(float(match[1]), match[3] or "SDR") if infiniband else None
     if limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Any
 
 from iobench.topology import pci
@@ -61,7 +62,8 @@ def _link_down(tree: Tree, graph: Topology, folder: str, name: str) -> None:
     here, place = f"block:{name}", tree.real(folder, name)
     below = [f"block:{slave}" for slave in tree.names(folder, name, "slaves") if f"block:{slave}" in graph.nodes]
     if graph.nodes[here].get("type") == "partition" and place:
-        below = [f"block:{place.split('/')[-2]}"] if f"block:{place.split('/')[-2]}" in graph.nodes else []
+        disk = f"block:{PurePosixPath(place).parent.name}"
+        below = [disk] if disk in graph.nodes else []
     for other in below:
         graph.link(here, other, "part", source="no limit of its own")
     if below:

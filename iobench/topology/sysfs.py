@@ -11,7 +11,7 @@ from pathlib import Path
 from iobench.units import GIB, KIB, MIB
 
 _MOST_BYTES = 8 * MIB  # /proc/cpuinfo of a large server stays below this
-_MOST_CPUS = 65536
+_MOST_CPUS = 8192  # the largest NR_CPUS that Linux can be built with
 _SIZE = re.compile(r"([0-9]+)([KMG]?)B?")
 _FACTOR = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 
