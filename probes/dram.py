@@ -33,7 +33,7 @@ from iobench.probe import Axis, Plot, Samples
 from iobench.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from iobench.hostmem import Pages
+    from iobench.hostmem import Buffer, Pages
     from iobench.kernels.streaming import Streaming
     from iobench.kernels.team import Team
     from iobench.placement import Placement
@@ -85,20 +85,20 @@ def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterato
     threads = _chosen(axes, "threads", _doubling(cpus), cpus)
     if not threads:
         raise Unavailable(f"needs {min(axes['threads'])} CPUs: this process may use {cpus}")
-    for kernel in axes["kernel"]:
-        if kernel == "chase":
-            yield from _chase_points(topology, axes)
-        else:
-            yield from _stream_points(topology, axes, kernel, threads)
+    yield from _stream_points(topology, axes, threads)
+    if "chase" in axes["kernel"]:
+        yield from _chase_points(topology, axes)
 
 
 def _stream_points(
-    topology: "Topology", axes: Mapping[str, tuple[Any, ...]], kernel: str, threads: Sequence[int]
+    topology: "Topology", axes: Mapping[str, tuple[Any, ...]], threads: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
+    """The kernels of one thread count follow each other: they use the same pages."""
     sizes = _chosen(axes, "nbytes", [_above(_CACHES_OVER * _last_level(topology)[1])])
-    stores = [word for word in axes["stores"] if kernel != "read" or word == "plain"]
-    for nbytes, how, count in itertools.product(sizes, stores, threads):
-        yield {"kernel": kernel, "stores": how, "threads": count, "pages": axes["pages"][0], "nbytes": nbytes}
+    kernels = [kernel for kernel in axes["kernel"] if kernel != "chase"]
+    for nbytes, count, kernel, stores in itertools.product(sizes, threads, kernels, axes["stores"]):
+        if kernel != "read" or stores == "plain":
+            yield {"kernel": kernel, "stores": stores, "threads": count, "pages": axes["pages"][0], "nbytes": nbytes}
 
 
 def _chase_points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -147,7 +147,10 @@ def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
 
     kernel, nbytes = point["kernel"], point["nbytes"]
     sampler.shared("compiled", _once(streaming.compile_all))
-    with pinned(point["threads"]) as team, hostmem.buffer(streaming.room(kernel, nbytes), point["pages"]) as area:
+    area = sampler.shared("area", _areas).get(
+        streaming.room(nbytes, point["threads"]), point["pages"], point["threads"]
+    )
+    with pinned(point["threads"]) as team:
         work = streaming.Streaming.over(area.data, kernel, point["stores"] == "nt", nbytes, team)
         work.fill()
         pages = hostmem.inspect(area)
@@ -188,6 +191,7 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
     from iobench.kernels.team import pinned
 
     nbytes = point["nbytes"]
+    sampler.shared("area", _areas).release()
     seed = sampler.launch * _PRIME + nbytes
     with pinned(1) as team, hostmem.buffer(nbytes, point["pages"]) as area:
         work = Chasing.over(area.data, seed, team)
@@ -211,6 +215,35 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
             evidence={**proof.evidence, "nodes_in_cycle": work.order.size, "seed": seed, "loads_per_sample": loads},
             legs=proof.legs(LINE, nbytes),
         )
+
+
+class _Areas:
+    """The buffer of the last stream point, kept for the next one if that asks for the same."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._key: tuple[int, str, int] | None = None
+        self._area: Buffer | None = None
+
+    def get(self, nbytes: int, pages: str, threads: int) -> "Buffer":
+        """Return a buffer that only teams of ``threads`` have touched, so that each thread's pages are its own."""
+        from iobench import hostmem
+
+        if self._area is None or self._key != (nbytes, pages, threads):
+            self.release()
+            self._area = self._stack.enter_context(hostmem.buffer(nbytes, pages))
+            self._key = (nbytes, pages, threads)
+        return self._area
+
+    def release(self) -> None:
+        self._area = None
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def _areas() -> Iterator[_Areas]:
+    with contextlib.ExitStack() as stack:
+        yield _Areas(stack)
 
 
 def _once(action: Any) -> Any:

@@ -25,7 +25,7 @@ CASES = [(kernel, nt) for kernel in stream.CODES for nt in (False, True) if not 
 @contextmanager
 def streaming(kernel: str, nt: bool, nbytes: int, threads: int = 1) -> Iterator[Streaming]:
     """A filled job whose threads share one CPU, so that every split can be tested on every machine."""
-    raw = np.zeros(room(kernel, nbytes) + 64, np.uint8)
+    raw = np.zeros(room(nbytes, threads) + 64, np.uint8)
     with Team([CPU] * threads) as team:
         work = Streaming.over(raw[-raw.ctypes.data % 64 :], kernel, nt, nbytes, team)
         work.fill()

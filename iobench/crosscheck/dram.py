@@ -127,7 +127,10 @@ def _stream_row(point: dict[str, Any], code: Library, seconds: float) -> Row:
     from iobench.kernels.team import pinned
 
     kernel, nbytes = point["kernel"], point["nbytes"]
-    with pinned(point["threads"]) as team, hostmem.buffer(streaming.room(kernel, nbytes), point["pages"]) as area:
+    with (
+        pinned(point["threads"]) as team,
+        hostmem.buffer(streaming.room(nbytes, point["threads"]), point["pages"]) as area,
+    ):
         work = streaming.Streaming.over(area.data, kernel, point["stores"] == "nt", nbytes, team)
         for driver in (code.stream, None):  # each side alone first, on poisoned arrays: both must be right
             work.fill()

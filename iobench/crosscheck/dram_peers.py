@@ -104,7 +104,7 @@ def _pairs(point: dict[str, Any], peer: Peer, rounds: int) -> Iterator[tuple[flo
     from iobench.kernels import streaming
     from iobench.kernels.team import pinned
 
-    room = streaming.room(point["kernel"], point["nbytes"])
+    room = streaming.room(point["nbytes"], point["threads"])
     with pinned(point["threads"]) as team, hostmem.buffer(room, point["pages"]) as area:
         work = streaming.Streaming.over(area.data, point["kernel"], point["stores"] == "nt", point["nbytes"], team)
         work.fill()

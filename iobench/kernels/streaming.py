@@ -22,7 +22,7 @@ _STAGGER = 17 * LINE
 
 @dataclass(frozen=True)
 class Part:
-    """One thread's arrays and the index of their first element in the whole arrays."""
+    """One thread's arrays, and the index that their first element has among all threads' elements."""
 
     target: NDArray[np.float64]
     a: NDArray[np.float64]
@@ -43,7 +43,7 @@ class Streaming:
 
     @classmethod
     def over(cls, data: NDArray[np.uint8], kernel: str, nt: bool, nbytes: int, team: Team) -> Streaming:
-        """Cut ``data`` (at least ``room(kernel, nbytes)`` bytes) into arrays of ``nbytes`` together.
+        """Cut ``data`` (at least ``room(nbytes, threads)`` bytes) into arrays of ``nbytes`` together.
 
         Raises ValueError for data that no line starts with: a non-temporal store there ends the process.
         """
@@ -119,14 +119,19 @@ class Streaming:
                 raise WrongData(f"read in thread {thread} of {len(self.parts)}: sum is {wrong[0]!r}, not {want!r}")
 
 
-def room(kernel: str, nbytes: int) -> int:
-    """Return the bytes of buffer that arrays of ``nbytes`` together need."""
-    return nbytes + stream.ARRAYS[kernel] * _STAGGER
+def room(nbytes: int, threads: int) -> int:
+    """Return the bytes of buffer that any kernel's arrays of ``nbytes`` together need."""
+    return _share(nbytes, threads) * threads
+
+
+def _share(nbytes: int, threads: int) -> int:
+    """Return one thread's bytes of the buffer, the same for every kernel, so that its pages stay its own."""
+    return -(-nbytes // threads // LINE) * LINE + max(stream.ARRAYS.values()) * _STAGGER
 
 
 def compile_all() -> None:
     """Compile or load every kernel now, so that no sample does."""
-    data = np.zeros(room("add", 3 * LINE) + LINE, np.uint8)
+    data = np.zeros(room(3 * LINE, 1) + LINE, np.uint8)
     skip = -int(data.ctypes.data) % LINE
     (part,) = _parts(data[skip:], "add", 3 * LINE, 1)
     barrier = np.zeros(LANES, np.int64)
@@ -152,12 +157,13 @@ def _parts(data: NDArray[np.uint8], kernel: str, nbytes: int, threads: int) -> l
     each = nbytes // (arrays * threads) // LINE * LANES  # elements in one thread's slice of one array
     if each == 0:
         raise Unavailable(f"{nbytes} bytes are less than a line for each of {threads} threads: ask for more")
-    stride = each * threads * 8 + _STAGGER
-    whole = [data[k * stride : k * stride + each * threads * 8].view(np.float64) for k in range(arrays)]
-    return [
-        _part(kernel, [array[first : first + each] for array in whole], first)
-        for first in range(0, each * threads, each)
-    ]
+    share, stride = _share(nbytes, threads), each * 8 + _STAGGER
+    parts = []
+    for thread in range(threads):
+        own = data[thread * share : (thread + 1) * share]
+        slices = [own[k * stride : k * stride + each * 8].view(np.float64) for k in range(arrays)]
+        parts.append(_part(kernel, slices, thread * each))
+    return parts
 
 
 def _part(kernel: str, slices: list[NDArray[np.float64]], first: int) -> Part:
