@@ -147,6 +147,19 @@ def test_only_the_median_counts():
     assert next(iter(judge(run_of(made)).values())).status == "ok"
 
 
+def test_a_wide_interval_is_no_excuse():
+    made = lines("p", POINT, 64 * MIB / (54 * GB), noise=0.3, n=5, legs=MEM)
+    run = run_of(made)
+    assert run.records[0].time.high > 64 * MIB / MEMORY_LIMIT > run.records[0].time.median, "the interval must straddle"
+    assert next(iter(judge(run).values())).status == "impossible"
+
+
+def test_one_unproven_launch_leaves_the_record_unproven():
+    made = lines("p", POINT, 0.01, legs=MEM)
+    made[2].proven = False
+    assert next(iter(judge(run_of(made)).values())).status == "unproven"
+
+
 def test_no_limit_is_said_not_guessed():
     unknown = verdict(1e15, [])
     assert (unknown.status, unknown.limit_bytes_per_s, unknown.fraction) == ("ok", None, None)

@@ -61,7 +61,7 @@ def test_a_true_ratio_lies_in_nearly_every_interval():
         )
         (row,) = compare(run(a), run(b, "B")).rows
         hits += row.low <= 1 / 1.2 <= row.high
-    assert hits >= 54
+    assert hits >= 59  # two sides of three launches each: wider than 95 % needs, never narrower
 
 
 @settings(max_examples=40, deadline=None)
