@@ -29,10 +29,13 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.cpuinfo: list[str] = []
+        self.folders: set[Path] = set()
 
     def file(self, path: str, text: object) -> None:
         place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.parent not in self.folders:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self.folders.add(place.parent)
         place.write_text(f"{text}\n", encoding="utf-8")
 
     def files(self, folder: str, **texts: object) -> None:

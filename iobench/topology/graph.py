@@ -4,7 +4,8 @@ Node ids and kinds (the attribute names that other modules rely on stand in brac
 ``machine`` · ``socket:0`` [vendor, family, model, model_name] · ``numa:0`` [cpus, has_cpu, has_memory,
 memory_bytes] · ``mem:0`` (the memory of NUMA node 0) · ``cpu:3`` [numa, socket, allowed] ·
 ``cache:L3:0`` [level, type, nbytes, cpus, line_nbytes] · ``pci:0000:00:02.0`` · ``gpu:0`` · ``nic:eth0`` ·
-``port:mlx5_0/1`` · ``block:vda`` [mounts] · ``mount:/path`` [fstype, block] · ``cxl:mem0`` · ``dax:dax0.0``.
+``port:mlx5_0/1`` · ``block:vda`` [mounts] · ``mount:/path`` [fstype, block] · ``cxl:mem0`` · ``dax:dax0.0`` ·
+``vram:0`` (the memory of gpu:0) · ``nvswitch:0`` (all NVLink switches together) · ``net:lo`` (the loopback).
 A missing attribute means unknown; unknown is never written as 0.
 """
 
