@@ -57,6 +57,7 @@ AXES = {
 LAUNCHES = 3
 POINT_SECONDS = 0.6
 PLOTS = (
+    Plot("A checkpoint into memory, 1 MiB reads", x="threads", y="bandwidth", series=("method",), where={"block": MIB}),
     Plot("O_DIRECT reads of a checkpoint", x="threads", y="bandwidth", series=("block",), where={"method": DIRECT}),
 )
 MODELS = ({"kind": "hockney", "where": {}},)

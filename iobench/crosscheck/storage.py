@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ from iobench.errors import IobenchError, UserError
 from iobench.storage import read
 from iobench.storage.checkpoint import Checkpoint
 from iobench.storage.device import count, device_of
-from iobench.storage.filesystem import filesystem_of
+from iobench.storage.filesystem import NOT_STORAGE, filesystem_of
 from iobench.storage.make import made
 from iobench.units import KIB, MIB, format_rate, format_size
 
@@ -125,13 +124,12 @@ def run(say: Say, quick: bool = False, scratch: Path | None = None) -> bool:
         return False
     nbytes = NBYTES // 4 if quick else NBYTES
     where = scratch or Path.cwd()
-    with tempfile.TemporaryDirectory(prefix="iobench-crosscheck-", dir=where) as folder:
-        filesystem = filesystem_of(folder)
-        if not filesystem.is_storage:
-            raise UserError(f"{where} is on {filesystem.name}, not a storage measurement: run it in a folder on a disk")
-        with made(folder, nbytes, 1) as files:
-            say(f"{format_size(nbytes)} on {filesystem.name} in {where}, read {PASSES} times per measurement")
-            return _compare(files.checkpoint, say, QUICK_ROUNDS if quick else ROUNDS)
+    filesystem = filesystem_of(where)
+    if not filesystem.is_storage:
+        raise UserError(f"{where} is on {filesystem.name}, {NOT_STORAGE}: run it in a folder on a disk")
+    with made(where, nbytes, 1) as files:
+        say(f"{format_size(nbytes)} on {filesystem.name} in {where}, read {PASSES} times per measurement")
+        return _compare(files.checkpoint, say, QUICK_ROUNDS if quick else ROUNDS)
 
 
 def rate(out: str, err: str, code: int, asked: int) -> float:

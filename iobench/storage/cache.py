@@ -12,6 +12,7 @@ import mmap
 import os
 
 from iobench.errors import IobenchError, Unavailable
+from iobench.storage.filesystem import filesystem_of
 
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5
 _TRIES = 3
@@ -30,13 +31,15 @@ def resident_fraction(fd: int) -> float:
 
     Raises ResidencyUnknown where the kernel doesn't tell.
     """
+    import numpy as np
+
     nbytes = os.fstat(fd).st_size
     pages = -(-nbytes // mmap.PAGESIZE)
     if not pages:
         return 1.0
     cached = _cachestat(fd)
     if cached is None:
-        cached = _mincore(fd, nbytes)
+        cached = int(np.count_nonzero(np.frombuffer(_mincore(fd, nbytes), np.uint8) & 1))
     return min(cached / pages, 1.0)
 
 
@@ -88,7 +91,13 @@ def read_through(fd: int) -> None:
 
 
 def _cachestat(fd: int) -> int | None:
-    """Return the file's pages in the cache by cachestat(2); None where the kernel lacks it."""
+    """Return the file's pages in the cache by cachestat(2); None where the kernel lacks it or it looks elsewhere.
+
+    On overlay it asks the upper inode, which holds no pages, and calls every file cold; a mapping leads to the real
+    one.
+    """
+    if filesystem_of(f"/proc/self/fd/{fd}").stacked:
+        return None
     span = (ctypes.c_uint64 * 2)(0, 0)  # offset, length; 0 means to the end
     out = (ctypes.c_uint64 * 5)()  # nr_cache first
     libc = ctypes.CDLL(None, use_errno=True)
@@ -100,8 +109,8 @@ def _cachestat(fd: int) -> int | None:
     return None if failed else int(out[0])
 
 
-def _mincore(fd: int, nbytes: int) -> int:
-    """Return the file's pages in the cache by mincore(2) over a mapping.
+def _mincore(fd: int, nbytes: int) -> bytes:
+    """Return one byte per page, odd where the page is in the cache, by mincore(2) over a mapping.
 
     Since Linux 5.2 it calls every page of a file that this user may not write resident: then it proves nothing.
     """
@@ -119,6 +128,6 @@ def _mincore(fd: int, nbytes: int) -> int:
         pages = (ctypes.c_ubyte * -(-nbytes // mmap.PAGESIZE))()
         if libc.mincore(address, nbytes, pages):
             raise ResidencyUnknown(f"mincore: {os.strerror(ctypes.get_errno())}")
-        return sum(1 for page in bytes(pages) if page & 1)
+        return bytes(pages)
     finally:
         libc.munmap(address, nbytes)

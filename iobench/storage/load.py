@@ -17,7 +17,7 @@ from iobench.storage import cache, proof, read, verify
 from iobench.storage.checkpoint import Checkpoint, open_checkpoint
 from iobench.storage.device import Counted, Device, count, device_of
 from iobench.storage.filesystem import NOT_STORAGE, Filesystem, filesystem_of
-from iobench.storage.make import made
+from iobench.storage.make import check_room, made
 from iobench.units import format_size
 
 if TYPE_CHECKING:
@@ -186,6 +186,7 @@ def workspace() -> Iterator[Workspace]:
 @contextlib.contextmanager
 def own_stage(folder: str | Path, nbytes: int, shards: int) -> Iterator[Stage]:
     """Make a checkpoint of ``nbytes`` in ``folder`` and the memory for it; both go at the end."""
+    check_room(folder, nbytes)
     _check_memory(nbytes, "a smaller -a nbytes")
     start = time.perf_counter()
     with made(folder, nbytes, shards) as files, _staged(files.checkpoint, files.sums, start) as stage:
