@@ -13,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -149,9 +150,10 @@ class Record:
 
     @property
     def reason(self) -> str:
+        """The reasons of the launches that made the status; those that differ only in figures count once."""
         wanted = self.status
         reasons = [line.reason for line in self.lines if line.status == wanted and line.reason]
-        return "; ".join(dict.fromkeys(reasons))
+        return "; ".join({re.sub(r"[0-9.]+", "0", reason): reason for reason in reversed(reasons)}.values())
 
     @property
     def wrong_data(self) -> bool:

@@ -21,7 +21,7 @@ def cli_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(iobench.paths.source_root()), "COLUMNS": "200"}
 
 
-@pytest.fixture()
+@pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """Run ``iobench ARGS`` in a fresh folder; returns the finished process with its output as text."""
 

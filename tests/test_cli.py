@@ -10,9 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 import iobench
+import pytest
 from iobench import record
 from tests.conftest import Cli, cli_environment
 from tests.make_run import demo_run, save
@@ -339,7 +338,8 @@ def test_missing_package_is_named(tmp_path: Path) -> None:
         "import importlib.abc\n"
         "class Block(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name.partition('.')[0] == 'scipy': raise ModuleNotFoundError(\"No module named 'scipy'\", name='scipy')\n"
+        "        if name.partition('.')[0] == 'scipy':\n"
+        "            raise ModuleNotFoundError('No module named scipy', name='scipy')\n"
         "del sys.modules['scipy']; sys.meta_path.insert(0, Block())\n"
         "sys.argv = ['iobench', 'report', 'r']\n"
         "from iobench.cli import main; main()"

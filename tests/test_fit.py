@@ -366,3 +366,12 @@ def test_every_file_of_kinds_is_one_kind():
     files = {file.stem for file in Path(kinds.__file__).parent.glob("*.py")} - {"__init__"}
     assert set(kinds.known()) == files
     assert all(kind.name == name and kind.formula for name, kind in kinds.known().items())
+
+
+def test_the_package_is_the_verb_for_points_and_for_runs() -> None:
+    import iobench
+    from tests.make_run import demo_run
+
+    points = [FitPoint(n, (np.full(5, 1e-5 + n / 1e9),)) for n in (1 << 10, 1 << 14, 1 << 18, 1 << 20)]
+    assert iobench.fit(points).parameters["B"].value == pytest.approx(1e9, rel=1e-3)
+    assert {fitted.probe for fitted in iobench.fit(demo_run())} >= {"dram", "allreduce"}
