@@ -27,7 +27,7 @@ def test_the_table_of_probes_is_generated() -> None:
 
 
 def test_every_make_target_in_the_documents_exists() -> None:
-    named = set(re.findall(r"(?:`|^)make ([a-z][a-z-]*)", README + CONTRIBUTING, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z][a-z-]*[a-z])", README + CONTRIBUTING, re.MULTILINE))
     assert named <= make_targets(), named - make_targets()
     assert {"bench", "test"} <= named
 
@@ -35,7 +35,7 @@ def test_every_make_target_in_the_documents_exists() -> None:
 def test_every_verb_in_the_documents_exists() -> None:
     commands = cli.app.registered_commands
     verbs = {command.name or getattr(command.callback, "__name__", "") for command in commands}
-    named = set(re.findall(r"(?:`|^)iobench ([a-z]+)\b", README + CONTRIBUTING, re.MULTILINE))
+    named = set(re.findall(r"`iobench ([a-z]+)\b", README + CONTRIBUTING))
     assert named <= verbs, named - verbs
     assert {"run", "report", "compare"} <= named
 
