@@ -503,6 +503,7 @@ def test_the_smaller_counter_counts() -> None:
         ("direct", Counted(1000, 1000), EXT4, "o_direct", True),
         ("direct", Counted(1000, None), EXT4, "o_direct", True),
         ("direct", Counted(0, 0), EXT4, "O_DIRECT, not from the device", False),
+        ("direct", Counted(0, 1000), EXT4, "O_DIRECT, unproven", False),  # a device that counts nothing
         ("direct", Counted(1000, 0), EXT4, "O_DIRECT, not from the device", False),  # a neighbour's reads
         ("direct", Counted(500, 1000), EXT4, "O_DIRECT, not from the device", False),
         ("direct", Counted(None, 1000), NFS, "O_DIRECT on nfs, unproven", False),

@@ -62,6 +62,9 @@ def _from_device(label: str, how: str, asked: int, moved: Counted, filesystem: F
     if moved.device is None:
         why = "a file server's cache may have answered" if filesystem.remote else "its block device is unknown"
         return Verdict(f"{how} on {filesystem.name}, unproven", False, [f"path unproven on {filesystem.name}: {why}"])
+    if moved.device == 0 and (moved.process or 0) >= _ALL * asked:
+        note = "the block device counts no reads (a multipath head?), so only this process's own counter speaks for it"
+        return Verdict(f"{how}, unproven", False, [note])
     share = (moved.least or 0) / asked
     if share < _ALL:
         note = f"only {share:.1%} of the bytes asked were read from the device: a cache answered the rest"
