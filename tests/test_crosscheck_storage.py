@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from iobench.crosscheck import storage
 from iobench.crosscheck.storage import Fio, Ours, Tried
@@ -86,9 +87,18 @@ def test_the_bar_is_97_percent_of_fios_best(ours: float, met: bool) -> None:
         Tried(Fio("libaio", MIB, 16), [2.0e9, 9e9, 1e9]),
     ]
     assert storage.judge(finals, said.append) is met
-    assert said[-1].startswith("PASS" if met else "FAIL")
-    assert f"{ours / 2e9:.3f}" in said[-1]
-    assert len(said) == 3
+    assert said[2].startswith("PASS" if met else "FAIL")
+    assert f"{ours / 2e9:.3f}" in said[2]
+    assert "quiet machine" in said[3], "fio's rates spread so far that the bar lies within the interval"
+
+
+def test_drift_that_hits_both_cancels() -> None:
+    said: list[str] = []
+    drift = np.linspace(1e9, 3e9, 25)
+    finals = [Tried(Ours(4, MIB), list(0.98 * drift)), Tried(Fio("psync", MIB), list(drift))]
+    assert storage.judge(finals, said.append)
+    assert len(said) == 2, "the interval of the ratio is narrow although the rates tripled"
+    assert "ratio 0.980" in said[1]
 
 
 def test_without_fio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
