@@ -73,6 +73,9 @@ class TerminalObserver(Observer):
         if line.status in ("skipped", "failed"):
             self._complain(line)
 
+    def finished(self) -> None:
+        self._say(f"measured in {time.monotonic() - self._started:.0f} s")
+
     def stop(self) -> None:
         """Take the bar away."""
         if self._progress is not None:

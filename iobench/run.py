@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 import uuid
@@ -16,15 +15,17 @@ from typing import Any
 import iobench
 from iobench import machine, plan, record, topology
 from iobench._callable import make_callable
-from iobench.child import Child, Hung
 from iobench.errors import UserError
+from iobench.launch import Launch
 from iobench.parse import problem
 from iobench.plan import Job, Plan, Request, scratch_folder
 from iobench.probe import Probe
-from iobench.record import Header, Leg, Line, Run, Writer
+from iobench.record import Header, Line, Run, Writer
 from iobench.topology.graph import Topology
-from iobench.worker import Order
 
+REPEAT_SHARE = 0.1  # of the budget, kept for points that others disturbed
+MOST_REPEATED = 0.5
+LEAST_REPEAT_SECONDS = 1.0
 _NOTHING_MEASURED: dict[str, Any] = {"seconds": [], "warmup": [], "legs": [], "notes": [], "evidence": {}, "ops": 1}
 
 
@@ -42,6 +43,9 @@ class Observer:
 
     def line(self, line: Line) -> None:
         """A line was written."""
+
+    def finished(self) -> None:
+        """Everything is measured."""
 
 
 def run(
@@ -77,8 +81,8 @@ class Session:
     def __init__(self, plan: Plan, folder: Path, writer: Writer, done: set[tuple[str, int]]) -> None:
         self.plan, self.folder, self.writer, self.done = plan, folder, writer, done
         self.scratch = scratch_folder(plan.request, folder)
-        self.cpus = os.sched_getaffinity(0)
         self._end: float | None = None
+        self._disturbed: dict[str, dict[str, dict[str, Any]]] = {}
 
     def execute(self, observer: Observer) -> None:
         """Write the skipped probes, then measure every launch that is not done."""
@@ -89,8 +93,9 @@ class Session:
         if self.plan.request.budget is not None:
             self._end = time.monotonic() + self.plan.request.budget
         for number, job in enumerate(jobs):
-            observer.job(job)
-            self._run_job(job, self._budget(jobs[number:]), observer)
+            self._launch(job, self._budget(jobs[number:]), observer)
+        self._repeat_disturbed(observer)
+        observer.finished()
 
     def close(self) -> None:
         """Close the file and remove the scratch files that this run made."""
@@ -109,65 +114,37 @@ class Session:
                 yield line
 
     def _budget(self, jobs: Sequence[Job]) -> float | None:
-        """Return the first job's share of the time that is left, by the probes' own wishes."""
-        if self._end is None:
+        """Return the first job's share of the time that is left, by the probes' own wishes.
+
+        A part of the budget is kept for points that turn out disturbed.
+        """
+        if self._end is None or self.plan.request.budget is None:
             return None
-        left = max(self._end - time.monotonic(), 0.0)
+        left = max(self._end - time.monotonic() - REPEAT_SHARE * self.plan.request.budget, 0.0)
         wishes = [job.seconds(self.plan.request.quick) for job in jobs]
         return left * wishes[0] / sum(wishes)
 
-    def _run_job(self, job: Job, budget: float | None, observer: Observer) -> None:
-        """Measure the job's points; after a killed worker go on behind the point that killed it."""
-        start, todo = time.monotonic(), list(job.points)
-        while todo:
-            left = None if budget is None else max(budget - (time.monotonic() - start), 0.0)
-            finished = self._run_child(Job(job.probe, job.launch, todo), left, observer)
-            todo = todo[finished:]
+    def _launch(self, job: Job, budget: float | None, observer: Observer) -> None:
+        observer.job(job)
 
-    def _run_child(self, job: Job, budget: float | None, observer: Observer) -> int:
-        """Run one worker over the job's points; return how many have a line now, at least one."""
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        request = self.plan.request
-        order = Order(
-            str(job.probe.file.absolute()),
-            job.points,
-            job.launch,
-            str(self.scratch),
-            request.quick,
-            budget,
-            request.target,
-        )
-        child = Child(order, self.folder / "logs" / f"{job.probe.name}-{job.launch}.log")
-        watcher = _Watcher(child.session, self.cpus)
-        index, trouble = 0, ""
-        try:
-            for event in child.events(request.deadline):
-                watcher.take(event)
-                if event is None:
-                    continue
-                if event["event"] == "start":
-                    child.mark()
-                    observer.point(job, job.points[event["index"]])
-                    child.tell()
-                elif event["event"] == "done":
-                    self._write(watcher.judge(_line(event["line"])), observer)
-                    index = event["index"] + 1
-                elif event["event"] == "user_error":
-                    raise UserError(f"{event['text']} (finished points are safe: iobench run --resume {self.folder})")
-        except Hung:
-            trouble = f"no sign of life for {request.deadline:.0f} s: ended by the deadline (raise it with --deadline)"
-        finally:
-            ending = child.end()
-        if index < len(job.points):
-            reason = trouble or f"the probe's process ended early: {ending or 'no reason given'}"
-            self._write(self._lost(job, index, reason), observer)
-            index += 1
-        return index
+        def write(line: Line) -> None:
+            self._write(line, observer)
 
-    def _lost(self, job: Job, index: int, reason: str) -> Line:
-        line = Line(job.probe.name, job.probe.source, job.points[index], job.launch, status="failed", reason=reason)
-        line.started = _now()
-        return line
+        launch = Launch(job, self.plan.request, self.folder, self.scratch, write)
+        launch.run(budget, lambda point: observer.point(job, point))
+
+    def _repeat_disturbed(self, observer: Observer) -> None:
+        """Measure disturbed points once more, as one launch more, while there is time.
+
+        Where most of a probe's points were disturbed the machine is simply busy: once more would not help.
+        """
+        for probe in self.plan.probes:
+            points = self._disturbed.get(probe.name, {})
+            left = None if self._end is None else self._end - time.monotonic()
+            few = len(points) <= MOST_REPEATED * len(self.plan.points[probe.name])
+            if points and few and (left is None or left > LEAST_REPEAT_SECONDS):
+                job = Job(probe, self.plan.launches(probe), list(points.values()))
+                self._launch(job, left and min(left, job.seconds(self.plan.request.quick)), observer)
 
     def _write(self, line: Line, observer: Observer) -> None:
         """Append the line; one that could not be read back again becomes a failed one."""
@@ -175,38 +152,9 @@ class Session:
         if wrong:
             line = replace(line, status="failed", reason=f"the probe returned {wrong}", **_NOTHING_MEASURED)
         self.writer.append(line.to_json())
+        if line.status == "suspect":
+            self._disturbed.setdefault(line.probe, {})[line.key] = line.point
         observer.line(line)
-
-
-class _Watcher:
-    """Brackets each point with the machine's state and marks disturbed ones."""
-
-    def __init__(self, session: int, cpus: set[int]) -> None:
-        self._watch = machine.Watch(session, cpus)
-        self._cpus = cpus
-        self._launch: dict[str, Any] = {}
-        self._open = False
-
-    def take(self, event: dict[str, Any] | None) -> None:
-        """Begin on a start event, sample on every tick, keep what the launch said of itself."""
-        if event is None:
-            if self._open:
-                self._watch.sample()
-        elif event["event"] == "ready":
-            self._launch = {"clock": event["clock"], "gaps": event["gaps"]}
-        elif event["event"] == "start":
-            self._watch.begin()
-            self._open = True
-
-    def judge(self, line: Line) -> Line:
-        """Attach the state to the line; others' load above the limit makes it suspect."""
-        state = self._watch.end()
-        self._open = False
-        line.state = {**state, **self._launch}
-        disturbed = machine.disturbance(state, self._cpus)
-        if disturbed and line.status == "ok":
-            line.status, line.reason = "suspect", disturbed
-        return line
 
 
 def _start(request: Request, graph: Topology, out: Path | None) -> Session:
@@ -249,12 +197,6 @@ def _resume(folder: Path, graph: Topology) -> Session:
     writer = Writer.reopen(old.path.parent)
     writer.append(record.dumps({"type": "resume", "created": _now(), "version": iobench.__version__}))
     return Session(made, old.path.parent, writer, done)
-
-
-def _line(data: dict[str, Any]) -> Line:
-    line = Line(**{**data, "legs": []})
-    line.legs = [Leg(**leg) for leg in data["legs"]]
-    return line
 
 
 def _now() -> str:
