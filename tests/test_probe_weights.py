@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,7 +262,7 @@ def test_a_slow_disk_gets_one_sample_a_launch(sampler: Sampler) -> None:
 
 
 def test_small_checkpoints_claim_no_limit_of_the_memory(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules[WEIGHTS.measure.__module__]
     for cache_nbytes, memory in ((32 * MIB, []), (0, []), (MIB // 2, ["mem:0"])):
-        monkeypatch.setattr(module, "_last_level_cache", lambda nbytes=cache_nbytes: nbytes)
+        # by the function's own globals: another test may have loaded the file again
+        monkeypatch.setitem(WEIGHTS.measure.__globals__, "_last_level_cache", lambda nbytes=cache_nbytes: nbytes)
         assert [leg.src for leg in measured(point("buffered-warm"), sampler).legs] == memory
