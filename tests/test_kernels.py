@@ -175,9 +175,9 @@ def test_compiled_code_is_vectorised_and_streams() -> None:
         fresh(*args)
         return str(next(iter(fresh.inspect_asm().values())))
 
-    assert "addpd" in assembly(stream.read, array)
-    assert "movnt" in assembly(stream.copy_nt, array, array)
-    assert "movnt" not in assembly(stream.copy, array, array)
+    assert "addpd" in assembly(stream.read, array, 1)
+    assert "movnt" in assembly(stream.copy_nt, array, array, 1, np.uint64(64))
+    assert "movnt" not in assembly(stream.copy_plain, array, array, 1, np.uint64(32))
 
 
 def test_team_pins_each_thread_and_keeps_order() -> None:
@@ -229,9 +229,15 @@ def test_cpu_list(text: str, cpus: list[int]) -> None:
 
 
 def test_compiled_code_is_kept_in_the_users_cache(tmp_path: Path) -> None:
-    assert jit.cache_dir({"HOME": str(tmp_path)}) == tmp_path / ".cache/iobench/numba"
-    assert jit.cache_dir({"XDG_CACHE_HOME": str(tmp_path / "x"), "HOME": "/"}) == tmp_path / "x/iobench/numba"
-    assert jit.cache_dir({"NUMBA_CACHE_DIR": str(tmp_path / "n"), "HOME": "/"}) == tmp_path / "n"
+    for environment, parent in (
+        ({"HOME": str(tmp_path)}, ".cache/iobench/numba"),
+        ({"XDG_CACHE_HOME": str(tmp_path / "x"), "HOME": "/"}, "x/iobench/numba"),
+        ({"NUMBA_CACHE_DIR": str(tmp_path / "n"), "HOME": "/"}, "n"),
+    ):
+        folder = jit.cache_dir(environment)
+        assert folder is not None
+        assert folder.parent == tmp_path / parent
+        assert folder.is_dir()
     (tmp_path / "file").touch()
     assert jit.cache_dir({"NUMBA_CACHE_DIR": str(tmp_path / "file" / "below")}) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,17 +15,23 @@ def cache_dir(environment: dict[str, str] | None = None) -> Path | None:
     """Return the folder for compiled kernels, None where there is none to write to.
 
     ``NUMBA_CACHE_DIR`` if set, else ``iobench/numba`` below ``XDG_CACHE_HOME`` or ``~/.cache``: never the
-    installed package, which may belong to root or lie in a checkout.
+    installed package, which may belong to root or lie in a checkout. The last part of the path is a hash
+    of all kernels' sources: numba looks only at the file of the function itself, not at those it calls.
     """
     values = dict(os.environ) if environment is None else environment
     chosen = values.get("NUMBA_CACHE_DIR")
     cache = Path(values.get("XDG_CACHE_HOME") or Path(values.get("HOME") or "~").expanduser() / ".cache")
-    folder = Path(chosen) if chosen else cache / "iobench" / "numba"
+    folder = (Path(chosen) if chosen else cache / "iobench" / "numba") / f"kernels-{_sources()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def _sources() -> str:
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 _FOLDER = cache_dir()

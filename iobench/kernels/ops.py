@@ -21,8 +21,8 @@ from iobench.kernels.jit import kernel
 
 LINE = 64  # bytes that one non-temporal operation stores, and the alignment it needs
 LANES = 8  # float64 in LINE bytes
+PLAIN_LANES = 4  # float64 that one plain operation stores: the widest that compilers use unasked
 _I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
-_VECTOR = ir.VectorType(_F64, LANES)
 _CLOCK_MONOTONIC = 1
 
 
@@ -87,6 +87,18 @@ def load_atomic(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
+def opaque(typing: Any, value: Any) -> Any:
+    """Return the uint64 ``value`` in a way that hides from the compiler what it is."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = cgutils.alloca_once(builder, _I64)
+        builder.store_atomic(args[0], place, "seq_cst", 8)
+        return builder.load_atomic(place, "seq_cst", 8)
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def follow(typing: Any, address: Any) -> Any:
     """Load the uint64 at ``address``: one step of a pointer chase, one instruction."""
 
@@ -96,14 +108,16 @@ def follow(typing: Any, address: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-def _line_operation(compute: Callable[[Any, list[Any], Any], Any], inputs: int) -> Any:
-    """Return ``op(target, *sources, scalar)``: a line computed from ``inputs`` lines, stored non-temporally."""
+def _operation(compute: Callable[[Any, list[Any], Any], Any], inputs: int, lanes: int, nt: bool) -> Any:
+    """Return ``op(target, *sources, scalar)``: ``lanes`` elements computed from ``inputs`` sources and stored."""
+    vector = ir.VectorType(_F64, lanes)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lines = [_load_line(builder, address) for address in args[1 : 1 + inputs]]
-        result = compute(builder, lines, _spread(builder, args[-1]))
-        store = builder.store(result, builder.inttoptr(args[0], ir.PointerType(_VECTOR)), align=LINE)
-        store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+        places = [builder.inttoptr(address, ir.PointerType(vector)) for address in args[:-1]]
+        loaded = [builder.load(place, align=8 * lanes) for place in places[1:]]
+        store = builder.store(compute(builder, loaded, _spread(builder, args[-1], vector)), places[0], align=8 * lanes)
+        if nt:
+            store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
         return context.get_dummy_value()
 
     signature = types.void(*[types.uint64] * (1 + inputs), types.float64)
@@ -114,21 +128,37 @@ def _line_operation(compute: Callable[[Any, list[Any], Any], Any], inputs: int) 
     return intrinsic(lambda typing, target, a, b, scalar: (signature, generate))
 
 
-def _load_line(builder: Any, address: Any) -> Any:
-    return builder.load(builder.inttoptr(address, ir.PointerType(_VECTOR)), align=LINE)
+def _spread(builder: Any, scalar: Any, vector: Any) -> Any:
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _I32(0))
+    mask = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), mask)
 
 
-def _spread(builder: Any, scalar: Any) -> Any:
-    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, _I32(0))
-    mask = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), mask)
+def _copy(builder: Any, sources: list[Any], scalar: Any) -> Any:
+    return sources[0]
 
 
-copy_line = _line_operation(lambda builder, lines, scalar: lines[0], 1)
-scale_line = _line_operation(lambda builder, lines, scalar: builder.fmul(lines[0], scalar), 1)
-add_line = _line_operation(lambda builder, lines, scalar: builder.fadd(lines[0], lines[1]), 2)
-triad_line = _line_operation(lambda builder, lines, scalar: builder.fadd(lines[0], builder.fmul(lines[1], scalar)), 2)
-write_line = _line_operation(lambda builder, lines, scalar: scalar, 0)
+def _scale(builder: Any, sources: list[Any], scalar: Any) -> Any:
+    return builder.fmul(sources[0], scalar)
+
+
+def _add(builder: Any, sources: list[Any], scalar: Any) -> Any:
+    return builder.fadd(sources[0], sources[1])
+
+
+def _triad(builder: Any, sources: list[Any], scalar: Any) -> Any:
+    return builder.fadd(sources[0], builder.fmul(sources[1], scalar))
+
+
+def _write(builder: Any, sources: list[Any], scalar: Any) -> Any:
+    return scalar
+
+
+copy_plain, copy_nt = _operation(_copy, 1, PLAIN_LANES, False), _operation(_copy, 1, LANES, True)
+scale_plain, scale_nt = _operation(_scale, 1, PLAIN_LANES, False), _operation(_scale, 1, LANES, True)
+add_plain, add_nt = _operation(_add, 2, PLAIN_LANES, False), _operation(_add, 2, LANES, True)
+triad_plain, triad_nt = _operation(_triad, 2, PLAIN_LANES, False), _operation(_triad, 2, LANES, True)
+write_plain, write_nt = _operation(_write, 0, PLAIN_LANES, False), _operation(_write, 0, LANES, True)
 
 
 @kernel()
