@@ -105,12 +105,12 @@ def verdict(record: Record, topology: Topology | None) -> Verdict:
 
 def find_limit(line: Line, topology: Topology | None) -> tuple[Limit | None, list[str]]:
     """Return the bottleneck of a line's legs, and the nodes of its legs that the topology lacks."""
-    if topology is None:
-        return None, []
-    missing = [end for leg in line.legs for end in (leg.src, leg.dst) if topology.node(end) is None]
-    loads = [load for leg in line.legs for load in _loads(leg, line.moved, topology)]
+    graph = topology or Topology()
+    missing = [end for leg in line.legs for end in (leg.src, leg.dst) if topology and topology.node(end) is None]
+    loads = [load for leg in line.legs for load in _loads(leg, line.moved, graph)]
     loads += _shared(loads)
     limits = [load.limit for load in loads if load.nbytes > 0]
+    limits += [_own_limit(leg, line.moved) for leg in line.legs if leg.bytes_per_s and leg.moved != 0 and line.moved]
     return max(limits, key=lambda limit: limit.seconds, default=None), list(dict.fromkeys(missing))
 
 
@@ -142,6 +142,15 @@ def _loads(leg: Leg, moved: int, topology: Topology) -> Iterable[_Load]:
             group = None if leg.moved is None else (id(link), direction, kinds)
             yield _Load(link, moved if leg.moved is None else leg.moved, max(leg.count, 1), group)
         here = there
+
+
+def _own_limit(leg: Leg, moved: int) -> Limit:
+    """Return the limit that was read under load, which a leg carries itself."""
+    nbytes = moved if leg.moved is None else leg.moved
+    count = max(leg.count, 1)
+    bytes_per_s = (leg.bytes_per_s or math.inf) * count
+    where = f"{leg.src} - {leg.dst}" + (f" (x{count})" if count > 1 else "")
+    return Limit(nbytes / bytes_per_s, nbytes, bytes_per_s, where, "the way's narrowest link as seen under load")
 
 
 def _shared(loads: Iterable[_Load]) -> list[_Load]:

@@ -18,10 +18,11 @@ _MOST_OPS = 2**40
 # No sample is shorter than a femtosecond or longer than 30 years; beyond them arithmetic overflows.
 _LEAST_SECONDS, _MOST_SECONDS = 1e-15, 1e9
 _MOST_DEPTH = 64
+_MOST_BYTES_PER_S = 1e18
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "bool | None": (bool, type(None)),
-    "int | None": (int, type(None)),
+    "int | None": (int, type(None)), "float | None": (int, float, type(None)),
 }  # fmt: skip
 
 
@@ -156,6 +157,8 @@ def _legs(line: Line) -> str:
     for leg in line.legs:
         if not 1 <= leg.count <= _MOST_OPS or not (leg.moved is None or 0 <= leg.moved <= _MOST_COUNT):
             return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: count or moved out of range"
+        if leg.bytes_per_s is not None and not 0 < leg.bytes_per_s <= _MOST_BYTES_PER_S:
+            return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: bytes_per_s out of range"
     return ""
 
 

@@ -79,7 +79,10 @@ class Plot:
 
 @dataclass
 class Samples:
-    """What ``measure`` returns: raw times, bytes really moved, the proof of the path."""
+    """What ``measure`` returns: raw times, bytes really moved, the proof of the path.
+
+    ``suspect`` is the reason why the time is doubtful though it was measured (another process on the GPU).
+    """
 
     timed: Timed
     nbytes: int
@@ -93,6 +96,7 @@ class Samples:
     evidence: dict[str, Any] = field(default_factory=dict)
     legs: list[Leg] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    suspect: str = ""
 
 
 @dataclass

@@ -39,13 +39,15 @@ class Leg:
     """One stretch of the way the bytes took, between two nodes of the topology graph.
 
     ``count`` is how many such ways ran in parallel (threads, links); ``moved`` the bytes per operation
-    that crossed it in one direction, all of ``Line.moved`` where None.
+    that crossed it in one direction, all of ``Line.moved`` where None. ``bytes_per_s`` is a limit of one such way
+    that was read while it was loaded (a PCIe link that had trained down): it counts where it is below the graph's.
     """
 
     src: str
     dst: str
     count: int = 1
     moved: int | None = None
+    bytes_per_s: float | None = None
 
 
 @dataclass

@@ -129,6 +129,8 @@ def _fill(line: Line, samples: Samples) -> None:
     line.quantity, line.mode, line.verified = samples.quantity, samples.mode, samples.verified
     line.path, line.proven, line.evidence = samples.path, samples.proven, samples.evidence
     line.legs, line.notes = samples.legs, [*samples.notes, *timed.notes]
+    if samples.suspect:
+        line.status, line.reason = "suspect", samples.suspect
     if not line.seconds or not line.seconds[0]:
         line.status, line.reason = "failed", "no samples: the probe returned none"
     elif min(map(min, line.seconds)) <= 0:
