@@ -4,7 +4,10 @@ Definitions, so that two tools can be compared:
 - A *group* is one process launch: a 1-D array of seconds per operation, in the order measured.
 - The estimate is the median over groups of each group's median (one group: its median).
 - The interval is the wider of (a) the distribution-free interval of the median from order statistics
-  of all samples (binomial, Conover 1999, ch. 3) and (b) Student's t on the log of the group medians.
+  of all samples (binomial, Conover 1999, ch. 3) and (b) Student's t on the log of the group medians,
+  taken as an interval of repeatability (ISO 5725): it holds the median that a second run of as many
+  launches would give, so the launches' variance counts twice. It is wider by sqrt(2) than an interval
+  of this run's own mean, and it is what a reader wants who runs again and compares.
   One launch is split into consecutive batches first (batch means, Law & Kelton), because neighbouring
   samples are correlated and (a) alone would be too narrow. How launches differ can't be seen in one
   launch: its interval is that of this launch only. A single sample has no interval at all.
@@ -60,7 +63,7 @@ def median_interval(groups: Sequence[np.ndarray], confidence: float = CONFIDENCE
     pooled = np.concatenate(arrays)
     centre = float(np.median([np.median(a) for a in arrays]))
     low_o, high_o = _order_statistics(pooled, confidence)
-    low_t, high_t = _log_t(_medians_for_spread(arrays), confidence)
+    low_t, high_t = _log_t(_medians_for_spread(arrays), confidence, 2 if len(arrays) > 1 else 1)
     low, high = min(low_o, low_t, centre), max(high_o, high_t, centre)
     return Interval(centre, low, high, len(pooled), len(arrays))
 
@@ -101,11 +104,11 @@ def _medians_for_spread(arrays: list[np.ndarray]) -> np.ndarray:
     return np.array([np.median(batch) for batch in np.array_split(arrays[0], count)])
 
 
-def _log_t(medians: np.ndarray, confidence: float) -> tuple[float, float]:
+def _log_t(medians: np.ndarray, confidence: float, runs: int) -> tuple[float, float]:
     k = len(medians)
     if k < 2 or np.any(medians <= 0):
         return float(np.min(medians)), float(np.max(medians))
     logs = np.log(medians)
-    half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(ddof=1) / np.sqrt(k)
+    half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(ddof=1) * np.sqrt(runs / k)
     half = min(half, _MOST_HALF)
     return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))

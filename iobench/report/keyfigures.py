@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iobench.report.charts import Chart, Curve, Mark, x_text
-from iobench.report.names import percent
+from iobench.report.names import half_width, percent
 from iobench.units import format_rate, format_seconds
 
 _FITS = 0.75  # a working set up to this part of a cache is served by it: the rest holds other data
@@ -88,7 +88,7 @@ def _figure(chart: Chart, curve: Curve, level: str, mark: Mark) -> KeyFigure:
         chart=chart.title,
         what=", ".join(part for part in (level, curve.label) if part),
         value=format_rate(mark.y) if chart.y == "bandwidth" else format_seconds(mark.y),
-        spread=f"±{percent(time.fraction)}",
+        spread=half_width(time.fraction),
         fraction=percent(fraction) if fraction is not None else "-",
         where=x if chart.x_size or isinstance(mark.x, str) else f"{chart.x} {x}",
         status=mark.status,

@@ -88,6 +88,11 @@ def range_text(low: str, high: str) -> str:
     return f"{number}–{high}" if number and high.endswith(f" {unit}") else f"{low} – {high}"
 
 
+def half_width(fraction: float) -> str:
+    """Return half an interval's width as text: "±4 %"; one launch-to-launch jump makes it "over ±1000 %"."""
+    return f"±{percent(fraction)}" if not 10 < fraction < math.inf else "over ±1000 %"
+
+
 def percent(fraction: float) -> str:
     """Return a fraction as per cent with two digits, more where it is above 10 % ("0.41 %", "47 %")."""
     value = fraction * 100

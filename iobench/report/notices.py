@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from iobench.check import Verdict
 from iobench.plan import QUICK_TARGET
 from iobench.record import Record, Run
-from iobench.report.names import percent, point_names
+from iobench.report.names import half_width, percent, point_names
 from iobench.timing.sampler import TARGET_FRACTION
 
 ORDER = ("wrong", "impossible", "failed", "suspect", "unproven", "skipped")
@@ -98,7 +98,7 @@ def _budget(run: Run) -> Iterable[Notice]:
         widest = max(records, key=lambda record: record.time.fraction)
         text = (
             f"{probe}: time ended before the interval of {_points(len(records))} was within ±{percent(wanted)}; "
-            f"the widest is ±{percent(widest.time.fraction)} ({_named(run, [widest])}). "
+            f"the widest is {half_width(widest.time.fraction)} ({_named(run, [widest])}). "
             "Give more time with --budget, or compare only differences wider than the intervals."
         )
         yield Notice("budget", text)

@@ -17,8 +17,9 @@ DEFINITIONS = (
     ("median", "Median over launches of each launch's median time of one operation."),
     (
         "95 % interval",
-        "Interval of that median: the wider of the order-statistics interval of all samples and Student's t on the "
-        "logarithms of the launches' medians. ± is half its width.",
+        "Interval that should hold the median of a second run of as many launches: the wider of the order-statistics "
+        "interval of all samples and Student's t on the logarithms of the launches' medians, their variance counted "
+        "twice (repeatability, ISO 5725). ± is half its width.",
     ),
     ("P95, P99", "Quantiles of all samples together, by linear interpolation; P95 from 20 samples on, P99 from 100."),
     ("n", "Samples / process launches they come from."),
