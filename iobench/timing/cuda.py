@@ -7,26 +7,41 @@ Streams come from gpu.stream(device).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from iobench.timing import gate as gates
+from iobench.timing.clock import COST_FRACTION
+
 if TYPE_CHECKING:
+    from iobench.timing.gate import Gate
     from iobench.timing.sampler import Sampler, Timed
 
 Enqueue = Callable[[int], Any]
 EVENTS, GRAPH, HOST_CALL = "events", "graph", "host-call"
+RESOLUTION = 0.5e-6  # of CUDA events ("resolution of approximately 0.5 us", CUDA runtime API, cudaEventElapsedTime)
+MOST_OPS = 128  # a launch queue holds about a thousand entries and one operation may take several
+_MOST_REPLAYS = 32
+_GRAPH_OPS = 64
+_PAIR_FACTOR = 4  # two streams start and end at slightly different moments: longer samples make that small
+_TRIES = 6
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two streams measured while both are busy. ``timed.seconds`` has two rows: the first stream's own times, then
-    the second's, each per ``timed.ops`` operations. ``overlapped`` is the part of the samples in which the other
-    stream provably outlasted the measured one; ``method`` says how that was done, in words."""
+    """Two streams measured while both are busy.
+
+    ``timed.seconds`` has two rows: the first stream's own times, then the second's, each per ``timed.ops``
+    operations. ``overlapped`` is the part of the samples in which the other stream provably outlasted the measured
+    one; ``method`` says how that was done, in words.
+    """
 
     timed: Timed
     overlapped: float
-    method: str
+    method: str = "each stream timed while the other, started before it, outlasts it"
 
 
 def events(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = None) -> Timed:
@@ -35,19 +50,215 @@ def events(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = No
     ``ops`` None: as many as make the events' resolution (0.5 us) less than 1 %, few enough for the launch queue.
     A gate that gave up (launch cost is then inside a sample) is recorded in the notes.
     """
-    raise NotImplementedError
+    gate = gates.shared(sampler, stream.device_id)
+    with _side(enqueue, stream) as side, side.current():
+        side.warm()
+        number = ops or _choose(side, gate, RESOLUTION / COST_FRACTION)
+        gate.reset()
+        timed = sampler.collect(lambda count: [[side.sample(gate, number) for _ in range(count)]], ops=number)
+    timed.notes += [*_resolution_note(timed), *gate.notes]
+    return timed
 
 
 def events_pair(sampler: Sampler, first: Enqueue, first_stream: Any, second: Enqueue, second_stream: Any) -> Pair:
     """Time two streams at once (of one device or of two): each in turn is measured while the other outlasts it."""
-    raise NotImplementedError
+    gate = gates.shared(sampler, first_stream.device_id)
+    least = _PAIR_FACTOR * RESOLUTION / COST_FRACTION
+    with _side(first, first_stream) as one, _side(second, second_stream) as two:
+        ops = max(_alone(side, gate, least) for side in (one, two))
+        duel = _Duel(one, two, gate, ops)
+        duel.calibrate()
+        gate.reset()
+        duel.overlapped.clear()
+        timed = sampler.collect(duel.take, ops=ops)
+    timed.notes += [*_resolution_note(timed), *gate.notes]
+    return Pair(timed, sum(duel.overlapped) / len(duel.overlapped))
 
 
 def graph(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = None) -> Timed:
-    """Capture ``ops`` operations into a CUDA graph and time back-to-back replays between two events."""
-    raise NotImplementedError
+    """Capture ``ops`` operations (64 unless said) into a CUDA graph and time back-to-back replays between two events.
+
+    Operation ``turn`` of every replay is the same: for buffers to rotate over the cache, ``ops`` of them must.
+    """
+    gate = gates.shared(sampler, stream.device_id)
+    captured = ops or _GRAPH_OPS
+    with _side(enqueue, stream) as side, side.current():
+        side.warm()
+        replay = _capture(enqueue, stream, captured)
+        with _side(lambda _: replay.launch(stream), stream) as whole:
+            whole.warm()
+            replays = _choose(whole, gate, RESOLUTION / COST_FRACTION, _MOST_REPLAYS)
+            gate.reset()
+            number = captured * replays
+            timed = sampler.collect(lambda count: [[whole.sample(gate, replays) for _ in range(count)]], ops=number)
+    timed.notes += [*_resolution_note(timed), *gate.notes]
+    return timed
 
 
 def host_call(sampler: Sampler, call: Callable[[], Any]) -> Timed:
     """Time ``call`` by the host's clock; it must return after completion (enqueue, then synchronise)."""
-    raise NotImplementedError
+    call()  # loads the kernel and maps memory
+    return sampler.host(call)
+
+
+@dataclass
+class _Side:
+    """One stream with its operation, two events and the number of the next operation."""
+
+    enqueue: Enqueue
+    stream: Any
+    start: int
+    end: int
+    api: Any
+    turn: int = 0
+    alone: float = 0.0  # seconds of one operation with nothing beside it
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the stream and its device current."""
+        from cupy.cuda import Device
+
+        with Device(self.stream.device_id), self.stream:
+            yield
+
+    def warm(self) -> None:
+        """Run one operation without a gate: it may load a kernel, which waits for whatever runs."""
+        self.enqueue(0)
+        self.stream.synchronize()
+
+    def put(self, ops: int) -> None:
+        """Enqueue the next ``ops`` operations."""
+        for turn in range(self.turn, self.turn + ops):
+            self.enqueue(turn)
+        self.turn += ops
+
+    def mark(self, event: int) -> None:
+        self.api.eventRecord(event, self.stream.ptr)
+
+    def seconds(self) -> float:
+        """Return what lay between the two events, once the second has passed."""
+        return float(self.api.eventElapsedTime(self.start, self.end)) * 1e-3
+
+    def sample(self, gate: Gate, ops: int) -> float:
+        """Time ``ops`` operations alone; the stream is current."""
+        with gate.closed():
+            self.mark(self.start)
+            self.put(ops)
+            self.mark(self.end)
+        self.api.eventSynchronize(self.end)
+        gate.count_late()
+        return self.seconds()
+
+
+class _Duel:
+    """Two sides that interfere with each other."""
+
+    def __init__(self, one: _Side, two: _Side, gate: Gate, ops: int) -> None:
+        self._sides, self._gate, self._ops = (one, two), gate, ops
+        self._against = [_outlasting(ops, one, two), _outlasting(ops, two, one)]
+        self.overlapped: list[bool] = []
+
+    def calibrate(self) -> None:
+        """Let each side's opponent work longer until it outlasts the side."""
+        for number in (0, 1):
+            for _ in range(_TRIES):
+                self.overlapped.clear()
+                self._sample(number)
+                if self.overlapped[0] or self._against[number] >= 2 * MOST_OPS:
+                    break
+                self._against[number] = min(math.ceil(self._against[number] * 1.5) + 1, 2 * MOST_OPS)
+
+    def take(self, count: int) -> list[list[float]]:
+        """Return ``count`` samples of each side."""
+        rows: list[list[float]] = [[], []]
+        for _ in range(count):
+            for number, row in enumerate(rows):
+                row.append(self._sample(number))
+        return rows
+
+    def _sample(self, number: int) -> float:
+        """Time one side from when the other has begun; the gate before the other's start holds both."""
+        side, other = self._sides[number], self._sides[1 - number]
+        with other.current(), self._gate.closed():
+            other.mark(other.start)
+            with side.current():
+                side.api.streamWaitEvent(side.stream.ptr, other.start)
+                side.mark(side.start)
+                side.put(self._ops)
+                side.mark(side.end)
+            other.put(self._against[number])
+            other.mark(other.end)
+        side.api.eventSynchronize(side.end)
+        busy = other.api.eventQuery(other.end) != 0
+        other.api.eventSynchronize(other.end)
+        self._gate.count_late()
+        if not busy and side.stream.device_id == other.stream.device_id:
+            with side.current():
+                busy = float(side.api.eventElapsedTime(side.end, other.end)) > 0
+        self.overlapped.append(busy)
+        return side.seconds()
+
+
+@contextlib.contextmanager
+def _side(enqueue: Enqueue, stream: Any) -> Iterator[_Side]:
+    """Make the two events on the stream's device; they are destroyed however the block ends."""
+    from cupy.cuda import Device
+    from cupy.cuda import runtime as api
+
+    with contextlib.ExitStack() as stack:
+        with Device(stream.device_id):
+            made = []
+            for _ in range(2):
+                made.append(api.eventCreate())
+                stack.callback(api.eventDestroy, made[-1])
+        yield _Side(enqueue, stream, made[0], made[1], api)
+
+
+def _choose(side: _Side, gate: Gate, least: float, most: int = MOST_OPS) -> int:
+    """Return how many operations make a sample last ``least`` seconds, at most ``most``; sets ``side.alone``."""
+    ops = 1
+    while True:
+        taken = min(side.sample(gate, ops) for _ in range(3))
+        side.alone = max(taken, RESOLUTION) / ops
+        if gate.late:
+            return max(ops // 2, 1)  # the queue was full: fewer must do
+        if taken >= least or ops >= most:
+            return ops
+        ops = min(most, max(ops * 2, math.ceil(1.1 * least / side.alone)))
+
+
+def _alone(side: _Side, gate: Gate, least: float) -> int:
+    with side.current():
+        side.warm()
+        return _choose(side, gate, least)
+
+
+def _outlasting(ops: int, side: _Side, other: _Side) -> int:
+    """Return how many operations of ``other`` last longer than ``ops`` of ``side``: one more than is just enough."""
+    return min(math.ceil(ops * side.alone / other.alone) + 1, 2 * MOST_OPS)
+
+
+def _capture(enqueue: Enqueue, stream: Any, ops: int) -> Any:
+    """Return the graph of ``ops`` operations, uploaded; a capture that fails leaves the stream as it was."""
+    from cupy.cuda import runtime as api
+
+    stream.begin_capture()
+    try:
+        for turn in range(ops):
+            enqueue(turn)
+    except BaseException:
+        with contextlib.suppress(api.CUDARuntimeError):
+            stream.end_capture()
+        raise
+    captured = stream.end_capture()
+    captured.upload(stream)
+    stream.synchronize()
+    return captured
+
+
+def _resolution_note(timed: Timed) -> list[str]:
+    """Say so where the events are too coarse for the samples."""
+    shortest = min(min(row) for row in timed.seconds)
+    if COST_FRACTION * shortest * (1 + 1e-6) >= RESOLUTION:
+        return []
+    return [f"the events' resolution of 0.5 us is {RESOLUTION / shortest:.0%} of the shortest sample"]
