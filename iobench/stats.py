@@ -6,8 +6,9 @@ Definitions, so that two tools can be compared:
 - The interval is the wider of (a) the distribution-free interval of the median from order statistics
   of all samples (binomial, Conover 1999, ch. 3) and (b) Student's t on the log of the group medians,
   taken as an interval of repeatability (ISO 5725): it holds the median that a second run of as many
-  launches would give, so the launches' variance counts twice. It is wider by sqrt(2) than an interval
-  of this run's own mean, and it is what a reader wants who runs again and compares.
+  launches would give, so the variance of this run's mean and that of a median of k launches add up
+  (pi/2 / (k + pi/2 - 1) of the launches' variance, Kenney & Keeping 1962). That is what a reader wants
+  who runs again and compares; it is wider than an interval of this run's own mean.
   One launch is split into consecutive batches first (batch means, Law & Kelton), because neighbouring
   samples are correlated and (a) alone would be too narrow. How launches differ can't be seen in one
   launch: its interval is that of this launch only. A single sample has no interval at all.
@@ -16,6 +17,7 @@ Definitions, so that two tools can be compared:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,7 +65,7 @@ def median_interval(groups: Sequence[np.ndarray], confidence: float = CONFIDENCE
     pooled = np.concatenate(arrays)
     centre = float(np.median([np.median(a) for a in arrays]))
     low_o, high_o = _order_statistics(pooled, confidence)
-    low_t, high_t = _log_t(_medians_for_spread(arrays), confidence, 2 if len(arrays) > 1 else 1)
+    low_t, high_t = _log_t(_medians_for_spread(arrays), confidence, repeat=len(arrays) > 1)
     low, high = min(low_o, low_t, centre), max(high_o, high_t, centre)
     return Interval(centre, low, high, len(pooled), len(arrays))
 
@@ -104,11 +106,12 @@ def _medians_for_spread(arrays: list[np.ndarray]) -> np.ndarray:
     return np.array([np.median(batch) for batch in np.array_split(arrays[0], count)])
 
 
-def _log_t(medians: np.ndarray, confidence: float, runs: int) -> tuple[float, float]:
+def _log_t(medians: np.ndarray, confidence: float, repeat: bool) -> tuple[float, float]:
     k = len(medians)
     if k < 2 or np.any(medians <= 0):
         return float(np.min(medians)), float(np.max(medians))
     logs = np.log(medians)
-    half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(ddof=1) * np.sqrt(runs / k)
+    variance = 1 / k + (math.pi / 2 / (k + math.pi / 2 - 1) if repeat else 0.0)
+    half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(ddof=1) * math.sqrt(variance)
     half = min(half, _MOST_HALF)
     return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))
