@@ -51,7 +51,7 @@ def events(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = No
     A gate that gave up (launch cost is then inside a sample) is recorded in the notes.
     """
     gate = gates.shared(sampler, stream.device_id)
-    with _side(enqueue, stream) as side, side.current():
+    with measured(enqueue, stream) as side, side.current():
         side.warm()
         number = ops or _choose(side, gate, RESOLUTION / COST_FRACTION)
         gate.reset()
@@ -64,8 +64,8 @@ def events_pair(sampler: Sampler, first: Enqueue, first_stream: Any, second: Enq
     """Time two streams at once (of one device or of two): each in turn is measured while the other outlasts it."""
     gate = gates.shared(sampler, first_stream.device_id)
     least = _PAIR_FACTOR * RESOLUTION / COST_FRACTION
-    with _side(first, first_stream) as one, _side(second, second_stream) as two:
-        ops = max(_alone(side, gate, least) for side in (one, two))
+    with measured(first, first_stream) as one, measured(second, second_stream) as two:
+        ops = max(alone(side, gate, least) for side in (one, two))
         duel = _Duel(one, two, gate, ops)
         duel.calibrate()
         gate.reset()
@@ -82,10 +82,10 @@ def graph(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = Non
     """
     gate = gates.shared(sampler, stream.device_id)
     captured = ops or _GRAPH_OPS
-    with _side(enqueue, stream) as side, side.current():
+    with measured(enqueue, stream) as side, side.current():
         side.warm()
         replay = _capture(enqueue, stream, captured)
-        with _side(lambda _: replay.launch(stream), stream) as whole:
+        with measured(lambda _: replay.launch(stream), stream) as whole:
             whole.warm()
             replays = _choose(whole, gate, RESOLUTION / COST_FRACTION, _MOST_REPLAYS)
             gate.reset()
@@ -102,7 +102,7 @@ def host_call(sampler: Sampler, call: Callable[[], Any]) -> Timed:
 
 
 @dataclass
-class _Side:
+class Side:
     """One stream with its operation, two events and the number of the next operation."""
 
     enqueue: Enqueue
@@ -153,7 +153,7 @@ class _Side:
 class _Duel:
     """Two sides that interfere with each other."""
 
-    def __init__(self, one: _Side, two: _Side, gate: Gate, ops: int) -> None:
+    def __init__(self, one: Side, two: Side, gate: Gate, ops: int) -> None:
         self._sides, self._gate, self._ops = (one, two), gate, ops
         self._against = [_outlasting(ops, one, two), _outlasting(ops, two, one)]
         self.overlapped: list[bool] = []
@@ -200,7 +200,7 @@ class _Duel:
 
 
 @contextlib.contextmanager
-def _side(enqueue: Enqueue, stream: Any) -> Iterator[_Side]:
+def measured(enqueue: Enqueue, stream: Any) -> Iterator[Side]:
     """Make the two events on the stream's device; they are destroyed however the block ends."""
     from cupy.cuda import Device
     from cupy.cuda import runtime as api
@@ -211,10 +211,10 @@ def _side(enqueue: Enqueue, stream: Any) -> Iterator[_Side]:
             for _ in range(2):
                 made.append(api.eventCreate())
                 stack.callback(api.eventDestroy, made[-1])
-        yield _Side(enqueue, stream, made[0], made[1], api)
+        yield Side(enqueue, stream, made[0], made[1], api)
 
 
-def _choose(side: _Side, gate: Gate, least: float, most: int = MOST_OPS) -> int:
+def _choose(side: Side, gate: Gate, least: float, most: int = MOST_OPS) -> int:
     """Return how many operations make a sample last ``least`` seconds, at most ``most``; sets ``side.alone``."""
     ops = 1
     while True:
@@ -227,13 +227,13 @@ def _choose(side: _Side, gate: Gate, least: float, most: int = MOST_OPS) -> int:
         ops = min(most, max(ops * 2, math.ceil(1.1 * least / side.alone)))
 
 
-def _alone(side: _Side, gate: Gate, least: float) -> int:
+def alone(side: Side, gate: Gate, least: float) -> int:
     with side.current():
         side.warm()
         return _choose(side, gate, least)
 
 
-def _outlasting(ops: int, side: _Side, other: _Side) -> int:
+def _outlasting(ops: int, side: Side, other: Side) -> int:
     """Return how many operations of ``other`` last longer than ``ops`` of ``side``: one more than is just enough."""
     return min(math.ceil(ops * side.alone / other.alone) + 1, 2 * MOST_OPS)
 
