@@ -53,6 +53,29 @@ def test_above_the_limit_is_impossible():
     )
 
 
+def test_a_leg_carries_the_limit_that_was_seen_under_load():
+    """The graph says gen 5 x16, the port above the card ran at gen 4 x8."""
+    pcie = graph(("mem:0", "gpu:0", 63 * GB, True))
+    leg = [Leg("mem:0", "gpu:0", bytes_per_s=15.75 * GB)]
+    found = verdict(15 * GB, leg, pcie)
+    assert (found.status, found.limit_bytes_per_s) == ("ok", pytest.approx(15.75 * GB))
+    assert "seen under load" in found.limit_source
+    assert verdict(16 * GB, leg, pcie).status == "impossible"
+    assert verdict(16 * GB, [Leg("mem:0", "gpu:0")], pcie).status == "ok"
+
+
+def test_the_lower_of_the_two_limits_counts():
+    pcie = graph(("mem:0", "gpu:0", 63 * GB, True))
+    assert verdict(55 * GB, [Leg("mem:0", "gpu:0", bytes_per_s=126 * GB)], pcie).limit_bytes_per_s == pytest.approx(63 * GB)
+
+
+def test_a_limit_seen_under_load_needs_no_graph_and_counts_each_way():
+    found = verdict(20 * GB, [Leg("mem:0", "gpu:9", count=2, bytes_per_s=15 * GB)], graph())
+    assert found.limit_bytes_per_s == pytest.approx(30 * GB)
+    part = [Leg("mem:0", "gpu:9", moved=32 * MIB, bytes_per_s=15 * GB)]
+    assert verdict(20 * GB, part, graph()).limit_bytes_per_s == pytest.approx(30 * GB)
+
+
 def test_a_kernel_that_skips_its_tail_is_caught():
     # an H200: 5,137 GB/s "measured" where the memory's clock gives 4,814
     h200 = graph(("hbm:0", "gpu:0", 4814 * GB, False))

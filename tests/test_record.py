@@ -32,7 +32,7 @@ def line(**changes: Any) -> Line:
         moved=2 << 20,
         seconds=[[1e-3, 2e-3, 3e-3]],
         warmup=[[5e-3]],
-        legs=[Leg("mem:0", "cpu:0", 2, 1 << 20), Leg("cpu:0", "mem:0")],
+        legs=[Leg("mem:0", "cpu:0", 2, 1 << 20, 63e9), Leg("cpu:0", "mem:0")],
         evidence={"nodes": [0]},
         state={"during": {"steal_fraction": 0.0}},
         notes=["a note"],
@@ -72,6 +72,7 @@ JSON_VALUE = st.recursive(
     max_leaves=6,
 )
 SECONDS = st.floats(1e-9, 1e3)
+RATE = st.none() | st.floats(1.0, 1e15)
 
 
 @st.composite
@@ -92,7 +93,7 @@ def lines(draw: st.DrawFn) -> Line:
         seconds=draw(rows),
         verified=draw(st.none() | st.booleans()),
         evidence=draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3)),
-        legs=[Leg(draw(TEXT), draw(TEXT), draw(st.integers(1, 8)), draw(st.none() | st.integers(0, 2**40)))],
+        legs=[Leg(draw(TEXT), draw(TEXT), draw(st.integers(1, 8)), draw(st.none() | st.integers(0, 2**40)), draw(RATE))],
         notes=draw(st.lists(TEXT, max_size=2)),
         elapsed=draw(st.floats(0, 1e6)),
     )
@@ -181,6 +182,7 @@ DAMAGE: dict[str, Any] = {
     "verified": ["yes", 1],
     "proven": [None, 1],
     "legs": [None, {}, [None], [{}], [{"src": "a"}], [{"src": 1, "dst": "b"}], [{"src": "a", "dst": "b", "count": 0}],
+             [{"src": "a", "dst": "b", "bytes_per_s": 0}], [{"src": "a", "dst": "b", "bytes_per_s": True}],
              [{"src": "a", "dst": "b", "moved": -1}], [{"src": "a", "dst": "b", "count": HUGE}]],
     "notes": [[1], "note", None],
     "evidence": [[], None, "x"],

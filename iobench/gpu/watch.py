@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from iobench.topology.pci import End
 
 HERTZ = 20.0
+_BEFORE_SECONDS = 1.0  # NVML averages a process's use over up to a second: a short block alone may hold no value
 # NVML's reasons for a lower clock (nvmlClocksEventReason*); an idle GPU's (0x1) is no fault
 _REASONS = {
     0x2: "application clocks setting", 0x4: "software power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
@@ -112,7 +113,7 @@ class Watch:
         self._stop.set()
         self._thread.join()
         self._elapsed = time.time() - self._began
-        since = int(self._began * 1e6)
+        since = int((self._began - _BEFORE_SECONDS) * 1e6)
         for seen, gpu, before in zip(self.seen.values(), self._gpus, self._before, strict=True):
             if gpu is None:
                 continue
