@@ -223,6 +223,7 @@ def _prepared(
         engine=point["engine"],
         stream=stack.enter_context(gpu.stream(device)),
         repeats=copying.repeats(layout.nbytes, _LOOP_RATE, _LOOP_SECONDS) if looping else 1,
+        sharers=2 if point["traffic"] == "both" else 1,
         src_seen=seen or point["direction"] == "d2h",
         dst_seen=seen or point["direction"] == "h2d",
     )

@@ -110,7 +110,7 @@ class Copy:
 
     ``device`` is the GPU that issues the copy; ``seen`` tells which memories its kernels can reach (pageable host
     memory is none of them: its pattern is written and read through the other side). ``repeats`` messages go with
-    one launch of the SM kernel.
+    one launch of the SM kernel. ``sharers`` kernels run on the GPU at the same time: each takes its part of the SMs.
     """
 
     src: Memory
@@ -120,6 +120,7 @@ class Copy:
     engine: str
     stream: Any
     repeats: int = 1
+    sharers: int = 1
     src_seen: bool = True
     dst_seen: bool = True
     turns: int = 0
@@ -170,7 +171,7 @@ class Copy:
 
         with gpu.using(self.device):
             kernel = function("transfer", "transfer_copy")
-        grid, block = (blocks(self.layout.nbytes, self.device.sm_count),), (_THREADS,)
+        grid, block = (blocks(self.layout.nbytes, self.device.sm_count // self.sharers),), (_THREADS,)
         layout, u64 = self.layout, np.uint64
         fixed = [u64(value) for value in (self.dst.ptr, self.src.ptr, layout.nbytes, layout.stride, layout.count)]
         repeats = u64(self.repeats)
