@@ -101,7 +101,7 @@ def test_run_writes_records_models_and_report(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     run = iobench.load(tmp_path / "r")
     assert all(r.status in MEASURED for r in run)
-    assert all(len(r.lines) == 2 for r in run)
+    assert all(len(r.lines) >= 2 for r in run)  # a disturbed point is measured once more
     assert not (tmp_path / "r" / "logs").exists()
     assert {f.name for f in (tmp_path / "r").iterdir()} >= {"records.jsonl", "report.md", "report.html", "models.json"}
     assert not (tmp_path / "r" / ".scratch").exists()
@@ -243,14 +243,14 @@ def test_resume_measures_only_what_is_missing(cli: Cli, tmp_path: Path) -> None:
     assert cli("run", "null", "--out", "r", "--launches", 2, "-a", "kind=empty,sleep", "--no-report").returncode == 0
     file = tmp_path / "r" / record.FILE_NAME
     whole = file.read_bytes()
-    lines = whole.splitlines(keepends=True)
+    lines = whole.splitlines(keepends=True)[:5]  # without the points that were disturbed and measured once more
     torn = b"".join(lines[:3]) + lines[3][: len(lines[3]) // 2]
     file.write_bytes(torn)
     done = cli("run", "--resume", "r", "--no-report")
     assert done.returncode == 0, done.stderr
     assert file.read_bytes().startswith(b"".join(lines[:3]))
     run = iobench.load(file)
-    assert [len(r.lines) for r in run] == [2, 2]
+    assert all(len(r.lines) >= 2 for r in run)
     assert len(run.resumed) == 1
     assert "2 of 4 measurements done before" in done.stdout
 

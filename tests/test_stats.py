@@ -164,6 +164,6 @@ def test_a_second_run_of_as_many_launches_lies_in_the_interval(launches: int) ->
 
     inside = 0
     for _ in range(400):
-        interval, second = stats.median_interval(run()), stats.median_interval(run()).median
+        interval, second = median_interval(run()), median_interval(run()).median
         inside += interval.low <= second <= interval.high
     assert inside / 400 >= 0.92
