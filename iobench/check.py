@@ -150,7 +150,7 @@ def _own_limit(leg: Leg, moved: int) -> Limit:
     count = max(leg.count, 1)
     bytes_per_s = (leg.bytes_per_s or math.inf) * count
     where = f"{leg.src} - {leg.dst}" + (f" (x{count})" if count > 1 else "")
-    return Limit(nbytes / bytes_per_s, nbytes, bytes_per_s, where, "the way's narrowest link as seen under load")
+    return Limit(nbytes / bytes_per_s, nbytes, bytes_per_s, where, "as the device showed it under load")
 
 
 def _shared(loads: Iterable[_Load]) -> list[_Load]:

@@ -40,7 +40,8 @@ class Leg:
 
     ``count`` is how many such ways ran in parallel (threads, links); ``moved`` the bytes per operation
     that crossed it in one direction, all of ``Line.moved`` where None. ``bytes_per_s`` is a limit of one such way
-    that was read while it was loaded (a PCIe link that had trained down): it counts where it is below the graph's.
+    as the device showed it under load (a PCIe link that had trained down, a MIG slice's part of the memory): it counts
+    where it is below the graph's.
     """
 
     src: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import math
@@ -431,10 +432,87 @@ def test_a_probe_can_call_its_samples_suspect(suspect: str, verified: bool, stat
         "def points(topology, axes):\n    yield {}\n"
         "def measure(point, sampler):\n"
         "    timed = Timed([[1.0]], [], 1, 'budget')\n"
-        f"    return Samples(timed, 1, 1, 'all', 'bandwidth', 'events', {verified}, 'way', True, suspect={suspect!r})\n",
+        f"    end = ({verified}, 'way', True)\n"
+        f"    return Samples(timed, 1, 1, 'all', 'bandwidth', 'events', *end, suspect={suspect!r})\n",
         encoding="utf-8",
     )
     line = worker.measure(load_file(file), {}, Sampler())
     assert line.status == status
     assert line.reason == ("busy" if status == "suspect" else line.reason)
     assert bool(line.reason) == (status != "ok")
+
+
+def test_pageable_memory_starts_on_a_page_and_is_touched() -> None:
+    with gpu.pageable(100_003) as area:
+        assert area.ptr % 4096 == 0
+        assert (area.nbytes, area.data.nbytes, area.pinned) == (100_003, 100_003, False)
+        assert not area.data.any()
+
+
+def test_no_room_for_pageable_memory() -> None:
+    with pytest.raises(gpu.OutOfMemory, match="host memory has no room"), \
+            gpu.pageable(1 << 62):  # fmt: skip
+        pass
+
+
+class Fake:
+    """Stands for the CUDA runtime and two streams: an operation takes ``each`` seconds, the second stream's start
+    holds the first's, and both begin when the gate opens."""
+
+    def __init__(self, each: tuple[float, float]) -> None:
+        self.each, self.clock, self.marks = each, [0.0, 0.0], {}
+
+    def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802
+        self.marks[event] = self.clock[stream]
+
+    def streamWaitEvent(self, stream: int, event: int) -> None:  # noqa: N802
+        self.clock[stream] = self.marks[event] + 3e-6
+
+    def eventSynchronize(self, event: int) -> None:  # noqa: N802
+        self.clock = [max(self.clock)] * 2
+
+    def eventQuery(self, event: int) -> int:  # noqa: N802
+        return 0
+
+    def eventElapsedTime(self, start: int, end: int) -> float:  # noqa: N802
+        return (self.marks[end] - self.marks[start]) * 1e3
+
+    def side(self, number: int) -> Any:
+        def work(turn: int) -> None:
+            self.clock[number] += self.each[number]
+
+        made = cuda.Side(work, FakeStream(number), 2 * number, 2 * number + 1, self)
+        made.current = contextlib.nullcontext  # type: ignore[method-assign]
+        made.alone = self.each[number] / 2  # half as fast with the other beside it
+        return made
+
+
+class FakeStream:
+    def __init__(self, number: int) -> None:
+        self.ptr, self.device_id = number, 0
+
+
+@pytest.mark.parametrize("each", [(1e-4, 1e-4), (1e-4, 3e-5), (2e-5, 1e-3)])
+def test_each_stream_is_timed_while_the_other_outlasts_it(each: tuple[float, float]) -> None:
+    gate, _ = made_gate()
+    fake = Fake(each)
+    duel = cuda._Duel(fake.side(0), fake.side(1), gate, ops=5)
+    duel.calibrate()
+    duel.overlapped.clear()
+    rows = duel.take(7)
+    assert all(duel.overlapped)
+    assert len(duel.overlapped) == 14
+    for row, seconds in zip(rows, each, strict=True):
+        assert row == pytest.approx([5 * seconds] * 7)
+
+
+def test_an_opponent_that_is_too_short_works_longer_next_time() -> None:
+    gate, _ = made_gate()
+    fake = Fake((1e-4, 1e-4))
+    one, two = fake.side(0), fake.side(1)
+    two.alone *= 10  # taken for slow: too few operations against the first
+    duel = cuda._Duel(one, two, gate, ops=50)
+    duel.calibrate()
+    duel.overlapped.clear()
+    duel.take(2)
+    assert all(duel.overlapped)

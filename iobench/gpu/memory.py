@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import Unavailable
 from iobench.gpu.device import Device, using
-from iobench.gpu.runtime import require, room_for, runtime
+from iobench.gpu.runtime import OutOfMemory, require, room_for, runtime
+from iobench.units import format_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,14 +108,26 @@ def pinned(nbytes: int, node: int | None = None) -> Iterator[HostBuffer]:
 
 @contextlib.contextmanager
 def pageable(nbytes: int, node: int | None = None) -> Iterator[HostBuffer]:
-    """Ordinary host memory, every page touched; Unavailable where there is not enough or not on ``node``."""
-    from iobench import hostmem
+    """Ordinary host memory, every page touched, whatever pages the system gives.
+
+    Raises OutOfMemory where it fails and Unavailable where the pages came to lie on another node.
+    """
+    import numpy as np
+
     from iobench.gpu.numa import allocating_on
 
-    with hostmem.buffer(nbytes) as area, allocating_on(node):
-        data = area.data[:nbytes]
+    try:
+        area = mmap.mmap(-1, max(nbytes, 1))
+    except OSError as error:
+        raise OutOfMemory(f"host memory has no room for {format_size(nbytes)}") from error
+    data = np.frombuffer(area, np.uint8)[:nbytes]
+    with allocating_on(node):
         data[:] = 0
-        yield _host_buffer(area.address, data, False, node)
+    yield _host_buffer(int(data.ctypes.data), data, False, node)
+    # Closing the map while an array still looks into it is refused; it goes when the last one does.
+    del data
+    with contextlib.suppress(BufferError):
+        area.close()
 
 
 @contextlib.contextmanager

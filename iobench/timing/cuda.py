@@ -27,7 +27,7 @@ MOST_OPS = 128  # a launch queue holds about a thousand entries and one operatio
 _MOST_REPLAYS = 32
 _GRAPH_OPS = 64
 _PAIR_FACTOR = 4  # two streams start and end at slightly different moments: longer samples make that small
-_TRIES = 6
+_TRIES, _IN_A_ROW = 12, 4
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def events(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = No
     """Time ``ops`` operations between two events on a stream that a gate blocks until all are enqueued.
 
     ``ops`` None: as many as make the events' resolution (0.5 us) less than 1 %, few enough for the launch queue.
-    A gate that gave up (launch cost is then inside a sample) is recorded in the notes.
+    A gate that gave up (launch cost is then inside a sample) is recorded in the notes. Not for pageable host memory:
+    the call of such a copy waits for its stream, and so for the gate; use ``host_call``.
     """
     gate = gates.shared(sampler, stream.device_id)
     with measured(enqueue, stream) as side, side.current():
@@ -159,14 +160,16 @@ class _Duel:
         self.overlapped: list[bool] = []
 
     def calibrate(self) -> None:
-        """Let each side's opponent work longer until it outlasts the side."""
+        """Let each side's opponent work longer until it outlasts the side several times in a row."""
         for number in (0, 1):
             for _ in range(_TRIES):
                 self.overlapped.clear()
                 self._sample(number)
-                if self.overlapped[0] or self._against[number] >= 2 * MOST_OPS:
+                while self.overlapped[-1] and len(self.overlapped) < _IN_A_ROW:
+                    self._sample(number)
+                if self.overlapped[-1]:
                     break
-                self._against[number] = min(math.ceil(self._against[number] * 1.5) + 1, 2 * MOST_OPS)
+                self._lengthen(number, 1.5)
 
     def take(self, count: int) -> list[list[float]]:
         """Return ``count`` samples of each side."""
@@ -196,7 +199,13 @@ class _Duel:
             with side.current():
                 busy = float(side.api.eventElapsedTime(side.end, other.end)) > 0
         self.overlapped.append(busy)
+        if not busy:
+            self._lengthen(number, 1.1)
         return side.seconds()
+
+    def _lengthen(self, number: int, factor: float) -> None:
+        """Let a side's opponent work longer from now on."""
+        self._against[number] = min(math.ceil(self._against[number] * factor) + 1, 2 * MOST_OPS)
 
 
 @contextlib.contextmanager
@@ -216,6 +225,7 @@ def measured(enqueue: Enqueue, stream: Any) -> Iterator[Side]:
 
 def _choose(side: Side, gate: Gate, least: float, most: int = MOST_OPS) -> int:
     """Return how many operations make a sample last ``least`` seconds, at most ``most``; sets ``side.alone``."""
+    gate.reset()
     ops = 1
     while True:
         taken = min(side.sample(gate, ops) for _ in range(3))

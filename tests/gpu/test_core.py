@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -159,7 +160,6 @@ def test_launch_cost_stays_outside(card: Device, sampler: Sampler) -> None:
 def test_a_gate_that_is_opened_too_late_gives_up_and_says_so(
     card: Device, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "TIMEOUT_SECONDS", 0.02)
     monkeypatch.setattr(gate.Gate, "__init__", _with_timeout(gate.Gate.__init__, 0.02))
     with gpu.buffer(8, card) as area, gpu.stream(card) as stream:
         api = gpu.require().cuda.runtime
@@ -295,3 +295,22 @@ def test_a_busy_process_beside_us_is_named(card: Device) -> None:
         pytest.skip("NVML shows no processes here")
     assert "was busy with another process" in seen.suspect
     assert f"{other.pid} (" in seen.suspect
+
+
+@pytest.mark.multigpu
+def test_two_devices_at_once(sampler: Sampler) -> None:
+    nbytes = 32 * MIB
+    one, two = gpu.device(0), gpu.device(1)
+    with contextlib.ExitStack() as stack:
+        a, b, c, d = (stack.enter_context(gpu.pool(nbytes, card)) for card in (one, one, two, two))
+        first, second = (stack.enter_context(gpu.stream(card)) for card in (one, two))
+        pair = cuda.events_pair(
+            sampler,
+            lambda k: gpu.memcpy(a.at(k), b.at(k), nbytes, first),
+            first,
+            lambda k: gpu.memcpy(c.at(k), d.at(k), nbytes, second),
+            second,
+        )
+        alone = cuda.events(sampler, lambda k: gpu.memcpy(c.at(k), d.at(k), nbytes, second), second)
+    assert pair.overlapped > 0.9
+    assert rate(pair.timed, nbytes, 1) == pytest.approx(rate(alone, nbytes), rel=0.2)
