@@ -186,7 +186,7 @@ def test_impossible_rate_is_found(cli: Cli, tmp_path: Path) -> None:
         (("run", "null", "--probes", "absent"), ("no folder",)),
         (("report", "absent"), ("cannot read",)),
         (("compare", "absent", "absent"), ("cannot read",)),
-        (("crosscheck", "gpu"), ("no crosscheck 'gpu'",)),
+        (("crosscheck", "drams"), ("no crosscheck 'drams'",)),
         (("list", "nul"), ("did you mean null",)),
         (("topology", "--root", "absent"), ("no folder",)),
         (("topology", "--from", "nowhere", "--to", "machine"), ("no node 'nowhere'",)),
