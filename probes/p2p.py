@@ -8,14 +8,15 @@ memory with one thread, each load waiting for the one before, on one SM after th
 
 Clock: ``events``: CUDA events around back-to-back copies in a stream that is held back until all of them are
 enqueued, so that launch cost is outside; ``graph``: the same copies captured once and replayed; ``kernel-loop``: many
-messages in one launch of the copy kernel; ``host-call``: the host's clock from the call to the copy's completion. The
-chase is timed by events.
+messages in one launch of the copy kernel; ``host-call``: the host's clock from the call to the copy's completion. A
+sample of the chase is the mean over all SMs of the time that 256 loads take by the GPU's own clock, read in the kernel.
 
 Bytes: ``nbytes`` is one message. Messages go through slots that together are larger than twice the L2.
 
 Not in the number: allocation, peer access, filling, verification. Running it takes up to 2 GiB of memory on each GPU.
 Every byte of every slot that a copy reached is compared after the samples, and every node at which a chase stopped.
-The path is proven by NVML's counters of the NVLinks, which must have carried the bytes on both GPUs.
+The path is proven by NVML's counters of the NVLinks, which must have carried the bytes on both GPUs; what is too
+little for them to show is proven by a larger copy between the same GPUs.
 
 Cross-checked against nvbandwidth, interleaved in one run: ``iobench crosscheck gpu``.
 """
@@ -34,7 +35,7 @@ from iobench.units import GB, KIB, MIB
 if TYPE_CHECKING:
     from iobench.gpu import Buffer, Device
     from iobench.gpu.copying import Arena, Copy
-    from iobench.gpu.nvlink import Carried
+    from iobench.gpu.nvlink import Carried, Proof
     from iobench.timing.sampler import Sampler, Timed
     from iobench.topology.graph import Topology
 
@@ -221,7 +222,7 @@ def _copy(point: dict[str, Any], sampler: "Sampler", device: "Device", peer: "De
             copy.verify(f"{point['direction']} of {point['nbytes']} bytes by {copy.device.node or copy.device.name}")
     # Replays of a graph are not counted in turns: the samples are a lower bound of what moved.
     moved = max(copies[0].turns, _operations(timed)) * point["nbytes"]
-    samples = _samples(point, timed, carried, moved, device, peer)
+    samples = _samples(point, timed, _proof(carried, moved, sampler, *_way(point, device, peer)), device, peer)
     samples.evidence |= {"slots": copies[0].layout.count, "messages_enqueued": [copy.turns for copy in copies], **extra}
     samples.evidence["gpus"], samples.suspect = watch.evidence(), watch.suspect
     return samples
@@ -297,16 +298,13 @@ def _timed(point: Mapping[str, Any], sampler: "Sampler", copies: "Sequence[Copy]
     return timed, extra
 
 
-def _samples(
-    point: Mapping[str, Any], timed: "Timed", carried: "Carried", moved: int, device: "Device", peer: "Device"
-) -> Samples:
+def _samples(point: Mapping[str, Any], timed: "Timed", proof: "Proof", device: "Device", peer: "Device") -> Samples:
     """Return what copies and chases have in common: ends, legs, and what the links' counters say."""
     chasing = point["op"] == "chase"
     source, target = _way(point, device, peer)
     small = point.get("mode") == "host-call" and point["nbytes"] <= _SMALL
     each = 128 if chasing else point["nbytes"]
     legs = [Leg(source.vram, target.vram, moved=each)] if source.vram and target.vram else []
-    proven, way = carried.proof(moved)
     return Samples(
         timed=timed,
         nbytes=point["nbytes"],
@@ -315,12 +313,22 @@ def _samples(
         quantity="latency" if chasing or small else "bandwidth",
         mode="dependent loads" if chasing else point["mode"],
         verified=True,
-        path=f"{source.node or source.name} to {target.node or target.name}: {way}",
-        proven=proven and bool(legs),
-        evidence={"nvlink": carried.evidence()},
+        path=f"{source.node or source.name} to {target.node or target.name}: {proof.words}",
+        proven=proof.proven and bool(legs),
+        evidence={"nvlink": proof.evidence},
         legs=legs,
-        notes=carried.notes,
+        notes=proof.notes,
     )
+
+
+def _proof(carried: "Carried", moved: int, sampler: "Sampler", source: "Device", target: "Device") -> "Proof":
+    """Return what the counters prove; for a few bytes what a larger copy between the same GPUs has proven."""
+    from iobench.gpu import nvlink
+
+    if moved >= nvlink.LEAST_PROVABLE:
+        return carried.proof(moved)
+    witness: Proof = sampler.shared(("way", source.index, target.index), lambda: nvlink.witness(source, target))
+    return witness
 
 
 def _chase(point: dict[str, Any], sampler: "Sampler", device: "Device", peer: "Device") -> Samples:
@@ -331,7 +339,8 @@ def _chase(point: dict[str, Any], sampler: "Sampler", device: "Device", peer: "D
     with gpu.watch([device, peer]) as watch, nvlink.counted(_way(point, device, peer)) as carried:
         timed, about = chasing.measure(sampler, memory.ptr, point["nbytes"], point["pattern"], device)
     # One sector of 32 bytes per load is the least that comes over a link.
-    samples = _samples(point, timed, carried, 32 * _operations(timed), device, peer)
+    moved = 32 * _operations(timed)
+    samples = _samples(point, timed, _proof(carried, moved, sampler, *_way(point, device, peer)), device, peer)
     samples.evidence |= {**about, "gpus": watch.evidence()}
     samples.suspect = watch.suspect
     return samples

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import WrongData
+from iobench.units import NS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 LINE = 128  # bytes: the cache line of every NVIDIA GPU since Fermi; one node each
 RANDOM, STRIDE = "random", "stride"
 _MOST_NODES = 1 << 14
-_MOST_LOADS = 2048
-_SM_STEP = 53  # from one launch's SM to the next one's, at least
-_KEPT = 4096  # launches whose ends are kept
+_WARM, _LOADS = 32, 256
+FOUND_NBYTES = 24  # of one SM: where it stopped, cycles, nanoseconds
 _PRIME = 1_000_003
 
 
@@ -48,73 +46,74 @@ def offsets(nbytes: int, pattern: str, seed: int) -> NDArray[np.uint64]:
 
 @dataclass
 class Chase:
-    """A cycle of pointers in ``ptr`` .. ``ptr + nbytes`` that ``device`` follows.
+    """A cycle of pointers from ``ptr`` on that ``device`` follows, one launch per SM; ``found`` is its device memory.
 
-    Each turn is one launch of ``loads`` dependent loads on another SM and goes on where the last one stopped.
+    Each launch goes on where the last one stopped, follows ``warm`` pointers off the clock and then ``loads`` on it.
     """
 
     ptr: int
     order: NDArray[np.uint64]
     device: Device
-    found_ptr: int  # device memory of ``found_nbytes``
-    turns: int = 0
-    _ends: dict[int, int] = field(default_factory=dict)
+    found_ptr: int
+    stream: Any
+    at: int = 0
+    cycles: list[float] = field(default_factory=list)
+    by_sm: list[NDArray[Any]] = field(default_factory=list)
+
+    @property
+    def warm(self) -> int:
+        return min(_WARM, len(self.order) // 4)
 
     @property
     def loads(self) -> int:
-        return min(_MOST_LOADS, len(self.order))
+        """No node twice in one launch: its line might lie in the SM's own cache then."""
+        return min(_LOADS, len(self.order) - self.warm)
 
     def link(self, order_ptr: int) -> None:
         """Write the pointers, with the order that lies on the device at ``order_ptr``."""
         import numpy as np
 
-        from iobench import gpu
         from iobench.kernels.gpu import function
 
-        with gpu.using(self.device):
-            kernel = function("transfer", "transfer_link")
-            kernel((32,), (256,), (np.uint64(self.ptr), np.uint64(order_ptr), np.uint64(len(self.order))))
-            gpu.synchronize()
+        arguments = (np.uint64(self.ptr), np.uint64(order_ptr), np.uint64(len(self.order)))
+        with self.stream:
+            function("transfer", "transfer_link")((32,), (256,), arguments)
+        self.stream.synchronize()
 
-    @property
-    def enqueue(self) -> Callable[[int], Any]:
-        """Return what launches the next chase."""
+    def sample(self) -> float:
+        """Return the seconds of ``loads`` loads, the mean over all SMs; WrongData where a chase stopped elsewhere."""
         import numpy as np
 
         from iobench import gpu
-        from iobench.kernels.gpu import function
 
-        with gpu.using(self.device):
-            kernel = function("transfer", "transfer_chase")
-        loads, nodes, sms = self.loads, len(self.order), self.device.sm_count
-        step = _coprime(sms)
-        addresses = [self.ptr + int(offset) for offset in self.order]
+        found = np.zeros((self.device.sm_count, 3), np.uint64)
+        ends = self._launch()
+        gpu.memcpy(found.ctypes.data, self.found_ptr, found.nbytes, self.stream)
+        self.stream.synchronize()
+        wrong = int((found[:, 0] != np.array(ends, np.uint64)).sum())
+        if wrong:
+            raise WrongData(f"the pointer chase: {wrong} of {len(ends)} SMs stopped at a wrong node")
+        self.cycles.append(float(found[:, 1].mean()))
+        self.by_sm.append(found[:, 2] * NS)
+        return float(found[:, 2].mean()) * NS
 
-        def enqueue(_: int) -> None:
-            turn = self.turns
-            self.turns += 1
-            start, slot = turn * loads % nodes, turn % _KEPT
-            self._ends[slot] = addresses[(start + loads) % nodes]
-            target = turn * step % sms
-            arguments = (np.uint64(addresses[start]), np.uint32(loads), np.uint32(target))
-            kernel((sms,), (1,), (*arguments, np.uint64(self.found_ptr + 16 * slot)))
-
-        return enqueue
-
-    def verify(self, found: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the cycles of the launches still known; WrongData where a chase stopped at a wrong node.
-
-        ``found`` is the device's memory at ``found_ptr``: [launch][where it stopped, cycles].
-        """
+    def _launch(self) -> list[int]:
+        """Launch on every SM in turn and return the addresses at which they must stop."""
         import numpy as np
 
-        slots = np.fromiter(self._ends, int)
-        right = np.fromiter(self._ends.values(), np.uint64)
-        wrong = found[slots, 0] != right
-        if wrong.any():
-            raise WrongData(f"the pointer chase: {int(wrong.sum())} of {len(right)} launches stopped at a wrong node")
-        cycles: NDArray[np.uint64] = found[slots, 1]
-        return cycles
+        from iobench.kernels.gpu import function
+
+        kernel = function("transfer", "transfer_chase")
+        sms, nodes, ends = self.device.sm_count, len(self.order), []
+        steps = np.uint32(self.warm), np.uint32(self.loads)
+        with self.stream:
+            for target in range(sms):
+                start = self.ptr + int(self.order[self.at])
+                self.at = (self.at + self.warm + self.loads) % nodes
+                ends.append(self.ptr + int(self.order[self.at]))
+                place = np.uint64(self.found_ptr + FOUND_NBYTES * target)
+                kernel((sms,), (1,), (np.uint64(start), *steps, np.uint32(target), place))
+        return ends
 
 
 def measure(sampler: Sampler, ptr: int, nbytes: int, pattern: str, device: Device) -> tuple[Timed, dict[str, Any]]:
@@ -125,36 +124,26 @@ def measure(sampler: Sampler, ptr: int, nbytes: int, pattern: str, device: Devic
     import numpy as np
 
     from iobench import gpu
-    from iobench.timing import cuda
 
     seed = sampler.launch * _PRIME + nbytes
     order = offsets(nbytes, pattern, seed)
-    found = np.zeros((_KEPT, 2), np.uint64)
     with contextlib.ExitStack() as stack:
         stack.enter_context(gpu.using(device))
-        nodes, ends = (stack.enter_context(gpu.buffer(array.nbytes, device)) for array in (order, found))
-        stream = stack.enter_context(gpu.stream(device))
-        chase = Chase(ptr, order, device, ends.ptr)
-        gpu.memcpy(nodes.ptr, order.ctypes.data, order.nbytes, stream)
-        stream.synchronize()
+        nodes = stack.enter_context(gpu.buffer(order.nbytes, device))
+        ends = stack.enter_context(gpu.buffer(FOUND_NBYTES * device.sm_count, device))
+        chase = Chase(ptr, order, device, ends.ptr, stack.enter_context(gpu.stream(device)))
+        gpu.memcpy(nodes.ptr, order.ctypes.data, order.nbytes, chase.stream)
         chase.link(nodes.ptr)
-        timed = cuda.events(sampler, chase.enqueue, stream, ops=1)
-        gpu.memcpy(found.ctypes.data, ends.ptr, found.nbytes, stream)
-        stream.synchronize()
-    cycles = float(np.median(chase.verify(found))) / chase.loads
-    timed.ops *= chase.loads
-    seconds = float(np.median(timed.seconds)) / timed.ops
+        timed = sampler.collect(lambda count: [[chase.sample() for _ in range(count)]], ops=chase.loads)
+    seconds = float(np.median(timed.seconds)) / chase.loads
+    sms = np.median(chase.by_sm, axis=0) / chase.loads
     return timed, {
         "pattern": pattern,
         "nodes_in_cycle": len(order),
         "line_nbytes": LINE,
-        "loads_per_sample": chase.loads,
+        "loads_per_sm_and_sample": chase.loads,
         "seed": seed,
-        "cycles_per_load": cycles,
-        "sm_hz": round(cycles / seconds),
+        "cycles_per_load": float(np.median(chase.cycles)) / chase.loads,
+        "sm_hz": round(float(np.median(chase.cycles)) / chase.loads / seconds),
+        "seconds_by_sm": {"min": float(sms.min()), "median": float(np.median(sms)), "max": float(sms.max())},
     }
-
-
-def _coprime(sms: int) -> int:
-    """Return a step with which every SM has its turn before one has its second."""
-    return next(step for step in range(_SM_STEP, _SM_STEP + sms + 1) if math.gcd(step, sms) == 1)

@@ -20,6 +20,7 @@ _GAP_STRIDE = 4 * KIB
 _MOST_GAPPED = 2048
 _CACHES_OVER = 2
 _LEAST_GRAPH, _MOST_GRAPH = 8, 512
+_EXCHANGE_THREADS = 1024
 _THREADS = 512  # threads of a block; one block per SM, as the kernel's registers allow
 
 
@@ -110,7 +111,7 @@ class Copy:
 
     ``device`` is the GPU that issues the copy; ``seen`` tells which memories its kernels can reach (pageable host
     memory is none of them: its pattern is written and read through the other side). ``repeats`` messages go with
-    one launch of the SM kernel. ``sharers`` kernels run on the GPU at the same time: each takes its part of the SMs.
+    one launch of the SM kernel.
     """
 
     src: Memory
@@ -120,7 +121,6 @@ class Copy:
     engine: str
     stream: Any
     repeats: int = 1
-    sharers: int = 1
     src_seen: bool = True
     dst_seen: bool = True
     turns: int = 0
@@ -171,7 +171,7 @@ class Copy:
 
         with gpu.using(self.device):
             kernel = function("transfer", "transfer_copy")
-        grid, block = (blocks(self.layout.nbytes, self.device.sm_count // self.sharers),), (_THREADS,)
+        grid, block = (blocks(self.layout.nbytes, self.device.sm_count),), (_THREADS,)
         layout, u64 = self.layout, np.uint64
         fixed = [u64(value) for value in (self.dst.ptr, self.src.ptr, layout.nbytes, layout.stride, layout.count)]
         repeats = u64(self.repeats)
@@ -229,6 +229,30 @@ class Copy:
 
         gpu.memcpy(dst, src, nbytes, self.stream)
         self.stream.synchronize()
+
+
+def exchange(one: Copy, two: Copy) -> Callable[[int], Any]:
+    """Return what launches one kernel that carries the next messages of both copies, of one GPU and one layout."""
+    import numpy as np
+
+    from iobench import gpu
+    from iobench.kernels.gpu import function
+
+    with gpu.using(one.device):
+        kernel = function("transfer", "transfer_exchange")
+    layout, u64 = one.layout, np.uint64
+    fixed = [u64(value) for value in (one.dst.ptr, one.src.ptr, two.dst.ptr, two.src.ptr)]
+    fixed += [u64(value) for value in (layout.nbytes, layout.stride, layout.count)]
+    grid = (-(-2 * layout.nbytes // (16 * _EXCHANGE_THREADS)),)
+    repeats = u64(one.repeats)
+
+    def enqueue(_: int) -> None:
+        turn = one.turns
+        one.turns += one.repeats
+        two.turns = one.turns
+        kernel(grid, (_EXCHANGE_THREADS,), (*fixed, u64(turn), repeats))
+
+    return enqueue
 
 
 def blocks(nbytes: int, sm_count: int) -> int:

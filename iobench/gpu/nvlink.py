@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.gpu import nvml
-from iobench.units import KIB
+from iobench.units import KIB, MIB
 
 if TYPE_CHECKING:
     from iobench.gpu.device import Device
@@ -17,6 +17,8 @@ _MOST_LINKS = 18
 _SENT, _RECEIVED = 138, 139  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX: KiB of data, without protocol
 _ALL_LINKS = 0xFFFFFFFF
 _SUCCESS = 0
+LEAST_PROVABLE = 64 * MIB  # so that every link has carried some MiB
+_LAG = 1e-3  # the part that the counters, whole KiB read now and then by the driver, may be late by
 _MOST_OVERHEAD = 1.25  # more than this times what was copied: something else used the links
 
 
@@ -77,6 +79,16 @@ def of(device: Device) -> nvml.Gpu | None:
     return None if device.mig else nvml.at(device.pci)
 
 
+@dataclass(frozen=True)
+class Proof:
+    """Whether bytes are shown to have taken the NVLinks, in words too, with the counts and what is odd about them."""
+
+    proven: bool
+    words: str
+    evidence: dict[str, Any]
+    notes: list[str]
+
+
 @dataclass
 class Carried:
     """What the NVLinks of a sending and a receiving GPU carried inside a block; read it after its end."""
@@ -85,14 +97,15 @@ class Carried:
     states: tuple[Links | None, Links | None]
     ends: list[Counters] = field(default_factory=list)
 
-    def proof(self, moved: int) -> tuple[bool, str]:
+    def proof(self, moved: int) -> Proof:
         """Tell whether the counters fit ``moved`` bytes from the one to the other, and in words which way they took."""
         if not self.ends:
-            return False, "no NVLink counters to prove the way"
+            return Proof(False, "no NVLink counters to prove the way", self.evidence(), self.notes)
         counts = self.ends[0].sent, self.ends[1].received
-        if min(counts) < moved:
-            return False, f"not proven to be NVLink: its counters show {min(counts)} of {moved} bytes"
-        return True, "NVLink, other traffic beside it" if max(counts) > _MOST_OVERHEAD * moved else "NVLink"
+        proven = min(counts) >= moved - _LAG * moved
+        more = ", other traffic beside it" if max(counts) > _MOST_OVERHEAD * moved else ""
+        words = f"NVLink{more}" if proven else f"NVLink not proven: its counters show {min(counts)} of {moved} bytes"
+        return Proof(proven, words, self.evidence(), self.notes)
 
     @property
     def notes(self) -> list[str]:
@@ -105,7 +118,7 @@ class Carried:
         for name, end, which in zip(self.names, self.ends, ("sent_by_link", "received_by_link"), strict=False):
             counts: dict[int, int] = getattr(end, which)
             idle = [str(link) for link, count in counts.items() if count == 0]
-            if idle and len(idle) < len(counts):
+            if idle and sum(counts.values()) >= LEAST_PROVABLE:
                 found.append(f"NVLinks of {name} that carried nothing: {', '.join(idle)}")
         return found
 
@@ -136,6 +149,20 @@ def counted(devices: Sequence[Device]) -> Iterator[Carried]:
     after = _counters(gpus, states)
     if None not in before and None not in after:
         carried.ends = [last.since(first) for first, last in zip(before, after, strict=True) if first and last]
+
+
+@contextlib.contextmanager
+def witness(source: Device, target: Device) -> Iterator[Proof]:
+    """Prove the way between two GPUs by a copy that is large enough for the counters; peer access must be on."""
+    from iobench import gpu
+
+    nbytes = 4 * LEAST_PROVABLE
+    with gpu.buffer(nbytes, source) as src, gpu.buffer(nbytes, target) as dst, gpu.stream(source) as stream:
+        with counted([source, target]) as carried:
+            gpu.memcpy(dst.ptr, src.ptr, nbytes, stream)
+            stream.synchronize()
+        found = carried.proof(nbytes)
+    yield Proof(found.proven, f"{found.words} (seen with a copy of 256 MiB)", found.evidence, found.notes)
 
 
 def _counters(gpus: Sequence[nvml.Gpu | None], states: Sequence[Links | None]) -> list[Counters | None]:

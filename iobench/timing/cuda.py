@@ -26,7 +26,8 @@ RESOLUTION = 0.5e-6  # of CUDA events ("resolution of approximately 0.5 us", CUD
 MOST_OPS = 128  # a launch queue holds about a thousand entries and one operation may take several
 _MOST_REPLAYS = 32
 _GRAPH_OPS = 64
-_PAIR_FACTOR = 4  # two streams start and end at slightly different moments: longer samples make that small
+_LEAST_SECONDS = 1e-3  # a sample's: what the first operation waits for and events cost is small in it
+_LONG_SECONDS = 10e-3  # an operation that long needs none before it: starting cold costs some 10 us
 _TRIES, _IN_A_ROW = 12, 4
 
 
@@ -47,14 +48,15 @@ class Pair:
 def events(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = None) -> Timed:
     """Time ``ops`` operations between two events on a stream that a gate blocks until all are enqueued.
 
-    ``ops`` None: as many as make the events' resolution (0.5 us) less than 1 %, few enough for the launch queue.
+    One more runs ahead of the first event: an operation that finds the GPU idle starts later (a copy of a peer's
+    memory by 12 us). ``ops`` None: as many as last 1 ms, few enough for the launch queue.
     A gate that gave up (launch cost is then inside a sample) is recorded in the notes. Not for pageable host memory:
     the call of such a copy waits for its stream, and so for the gate; use ``host_call``.
     """
     gate = gates.shared(sampler, stream.device_id)
     with measured(enqueue, stream) as side, side.current():
         side.warm()
-        number = ops or _choose(side, gate, RESOLUTION / COST_FRACTION)
+        number = ops or _choose(side, gate, _LEAST_SECONDS)
         gate.reset()
         timed = sampler.collect(lambda count: [[side.sample(gate, number) for _ in range(count)]], ops=number)
     timed.notes += [*_resolution_note(timed), *gate.notes]
@@ -64,9 +66,8 @@ def events(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = No
 def events_pair(sampler: Sampler, first: Enqueue, first_stream: Any, second: Enqueue, second_stream: Any) -> Pair:
     """Time two streams at once (of one device or of two): each in turn is measured while the other outlasts it."""
     gate = gates.shared(sampler, first_stream.device_id)
-    least = _PAIR_FACTOR * RESOLUTION / COST_FRACTION
     with measured(first, first_stream) as one, measured(second, second_stream) as two:
-        ops = max(alone(side, gate, least) for side in (one, two))
+        ops = max(alone(side, gate, _LEAST_SECONDS) for side in (one, two))
         duel = _Duel(one, two, gate, ops)
         duel.calibrate()
         gate.reset()
@@ -133,6 +134,11 @@ class Side:
             self.enqueue(turn)
         self.turn += ops
 
+    @property
+    def lead(self) -> int:
+        """How many operations run ahead of the timed ones."""
+        return int(self.alone < _LONG_SECONDS)
+
     def mark(self, event: int) -> None:
         self.api.eventRecord(event, self.stream.ptr)
 
@@ -143,6 +149,7 @@ class Side:
     def sample(self, gate: Gate, ops: int) -> float:
         """Time ``ops`` operations alone; the stream is current."""
         with gate.closed():
+            self.put(self.lead)
             self.mark(self.start)
             self.put(ops)
             self.mark(self.end)
@@ -186,6 +193,7 @@ class _Duel:
             other.mark(other.start)
             with side.current():
                 side.api.streamWaitEvent(side.stream.ptr, other.start)
+                side.put(side.lead)
                 side.mark(side.start)
                 side.put(self._ops)
                 side.mark(side.end)
@@ -245,7 +253,7 @@ def alone(side: Side, gate: Gate, least: float) -> int:
 
 def _outlasting(ops: int, side: Side, other: Side) -> int:
     """Return how many operations of ``other`` last longer than ``ops`` of ``side``: one more than is just enough."""
-    return min(math.ceil(ops * side.alone / other.alone) + 1, 2 * MOST_OPS)
+    return min(math.ceil((ops + side.lead) * side.alone / other.alone) + 1, 2 * MOST_OPS)
 
 
 def _capture(enqueue: Enqueue, stream: Any, ops: int) -> Any:

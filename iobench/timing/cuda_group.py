@@ -43,11 +43,11 @@ def _sample(sides: Sequence[cuda.Side], gate: Gate, ops: int) -> list[float]:
     with leader.current(), gate.closed():
         leader.mark(leader.start)
         for side in sides[1:]:
+            side.api.streamWaitEvent(side.stream.ptr, leader.start)
+        for side in sides:  # the leader's event is recorded anew: the others wait for what it was when they asked
             with side.current():
-                side.api.streamWaitEvent(side.stream.ptr, leader.start)
+                side.put(side.lead)
                 side.mark(side.start)
-        for side in sides:
-            with side.current():
                 side.put(ops)
                 side.mark(side.end)
                 side.put(ops // 2 + 1)

@@ -41,6 +41,24 @@ transfer_copy(char *dst, const char *src, u64 nbytes, u64 stride, u64 slots, u64
     }
 }
 
+// Both directions in one kernel: even warps copy from src_a to dst_a, odd warps from src_b to dst_b, one vector after
+// the other, so that neither direction gets ahead. Slots as above; slots start on multiples of 16 bytes.
+extern "C" __global__ void transfer_exchange(char *dst_a, const char *src_a, char *dst_b, const char *src_b, u64 nbytes,
+                                             u64 stride, u64 slots, u64 turn, u64 repeats) {
+    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u64 first = thread / 64 * 32 + thread % 32;
+    const u64 step = (u64)gridDim.x * blockDim.x / 2;
+    const bool odd = thread / 32 % 2;
+    for (u64 r = 0; r < repeats; r++) {
+        const u64 at = (turn + r) % slots * stride;
+        char *dst = (odd ? dst_b : dst_a) + at;
+        const char *src = (odd ? src_b : src_a) + at;
+        const u64 count = nbytes / sizeof(uint4);
+        for (u64 i = first; i < count; i += step) __stcg((uint4 *)dst + i, __ldcg((const uint4 *)src + i));
+        for (u64 i = count * sizeof(uint4) + first; i < nbytes; i += step) dst[i] = src[i];
+    }
+}
+
 // Node i of `count` lies at base + offsets[i] and points to node i + 1, the last one to the first.
 extern "C" __global__ void transfer_link(char *base, const u64 *offsets, u64 count) {
     const u64 step = (u64)gridDim.x * blockDim.x;
@@ -48,15 +66,31 @@ extern "C" __global__ void transfer_link(char *base, const u64 *offsets, u64 cou
         *(u64 *)(base + offsets[i]) = (u64)base + offsets[(i + 1) % count];
 }
 
-// One thread of block `target` follows `loads` pointers from `start`; found[0] is where it stopped, found[1] the SM's
-// cycles that it took. The other blocks only fill the other SMs, so that `target` chooses the SM.
-extern "C" __global__ void transfer_chase(u64 start, unsigned loads, unsigned target, u64 *found) {
-    if (blockIdx.x != target || threadIdx.x != 0) return;
-    u64 at = start;
-    const long long began = clock64();
+#ifndef IOBENCH_ON_HOST
+__device__ u64 nanoseconds() {
+    u64 now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+#endif
+
+__device__ u64 follow(u64 at, unsigned loads) {
     for (unsigned n = 0; n < loads; n++) at = *(const u64 *)at;
-    // The last load must have arrived before the clock is read: the branch depends on it.
+    // The last load must have arrived before a clock is read: the branch depends on it.
     if (at == 0) __trap();
-    found[1] = (u64)(clock64() - began);
+    return at;
+}
+
+// One thread of block `target` follows `warm` pointers from `start` and then, between the clocks, `loads` more. found[0]
+// is where it stopped, found[1] the SM's cycles and found[2] the nanoseconds that the `loads` took. The other blocks
+// only fill the other SMs, so that `target` chooses the SM.
+extern "C" __global__ void transfer_chase(u64 start, unsigned warm, unsigned loads, unsigned target, u64 *found) {
+    if (blockIdx.x != target || threadIdx.x != 0) return;
+    u64 at = follow(start, warm);
+    const u64 began = nanoseconds();
+    const long long cycles = clock64();
+    at = follow(at, loads);
+    found[1] = (u64)(clock64() - cycles);
+    found[2] = nanoseconds() - began;
     found[0] = at;
 }
