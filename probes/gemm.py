@@ -240,6 +240,5 @@ def _samples(point: dict[str, Any], work: Products, timed: "Timed", error: float
             "memory_nbytes_at_least": crossed, "peak_bytes_per_s": device.peak_bytes_per_s, "watch": seen.evidence(),
         },
         legs=legs,
-        notes=list(seen.limit_notes),
         suspect=seen.suspect,
     )  # fmt: skip

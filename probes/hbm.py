@@ -87,7 +87,8 @@ PLOTS = (
 _CALLS = ("memcpy", "memset")
 _MOST_FRACTION = 0.85  # of the GPU's memory: the rest is the context's and other processes'
 _PRIME = 1_000_003
-_TRIALS = 2
+_TRIALS = 3
+_GRAPH_OPS = 4
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -161,14 +162,14 @@ def _stream(point: dict[str, Any], sampler: "Sampler", device: "Device", stream:
     work = Streams(point["kernel"], area.get(layout.room).ptr, layout, device, stream)
     work.prepare()
     shape = point.get("shape", "auto")
-    if point["kernel"] in _CALLS:
-        work.use_call()
-    else:
+    if point["kernel"] not in _CALLS:
         work.use(work.search(_trial(stream)) if shape == "auto" else Shape.parse(shape))
     work.begin()
-    time = cuda.graph if point["mode"] == "graph" else cuda.events
     with gpu.watch([device]) as seen:
-        timed = time(sampler, work.enqueue, stream)
+        if point["mode"] == "graph":
+            timed = cuda.graph(sampler, work.enqueue, stream, ops=max(layout.slots, _GRAPH_OPS))
+        else:
+            timed = cuda.events(sampler, work.enqueue, stream)
     work.check()
     timed.ops *= work.passes
     return _stream_samples(point, work, timed, seen)
@@ -211,7 +212,6 @@ def _stream_samples(point: dict[str, Any], work: "Streams", timed: "Timed", seen
             "memory_nbytes_at_least": crossed, **shape, **_facts(device), "watch": seen.evidence(),
         },
         legs=_legs(device, crossed),
-        notes=list(seen.limit_notes),
         suspect=seen.suspect,
     )  # fmt: skip
 

@@ -163,7 +163,6 @@ def _samples(point: dict[str, Any], cache: "Cache", timed: "Timed", steps: int, 
             "peak_bytes_per_s": device.peak_bytes_per_s, "l2_nbytes": device.l2_nbytes, "watch": seen.evidence(),
         },
         legs=_legs(device, layout.from_memory(device.l2_nbytes)),
-        notes=list(seen.limit_notes),
         suspect=seen.suspect,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@
 #define __forceinline__ inline
 #define __align__(n) alignas(n)
 #define __restrict__
+#define __launch_bounds__(...)
 struct Index { unsigned x, y, z; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 static inline void __syncthreads() {}

@@ -19,7 +19,7 @@ struct __align__(16) Real { double x, y; };
 #define LOAD(p) __ldcg(p)
 #endif
 #ifndef STORE
-#define STORE(p, v) __stcs(p, v)
+#define STORE(p, v) *(p) = v
 #endif
 
 #ifndef IOBENCH_ON_HOST

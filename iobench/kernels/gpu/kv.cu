@@ -202,14 +202,16 @@ __device__ __forceinline__ void read_layer(const Layer& layer, unsigned group, u
 #endif
 }
 
-extern "C" __global__ void read_fp16(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
-  read_layer<FP16, 4>(LAYER, group, splits, sums);
+#define BOUNDS __launch_bounds__(256, 4)  // kvcache.py cuts the tokens for so many blocks per SM
+
+extern "C" __global__ void BOUNDS read_fp16(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
+  read_layer<FP16, 8>(LAYER, group, splits, sums);
 }
-extern "C" __global__ void read_int8(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
-  read_layer<INT8, 4>(LAYER, group, splits, sums);
+extern "C" __global__ void BOUNDS read_int8(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
+  read_layer<INT8, 8>(LAYER, group, splits, sums);
 }
-extern "C" __global__ void read_fp8(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
-  read_layer<FP8, 4>(LAYER, group, splits, sums);
+extern "C" __global__ void BOUNDS read_fp8(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
+  read_layer<FP8, 8>(LAYER, group, splits, sums);
 }
 
 // ---- filling, and what the sums must be; both outside the clock

@@ -19,7 +19,8 @@ THREADS = 256
 _VALUE_NBYTES = {"fp16": 2, "int8": 1, "fp8": 1}
 _SCALE_NBYTES, _ENTRY_NBYTES, _VECTOR_NBYTES = 4, 4, 16
 _ALIGN = 512
-_BLOCKS_PER_SM = 8
+_BLOCKS_PER_SM = 4  # what kv.cu's launch bounds promise
+_MOST_WAVES = 8
 _POOL_FACTOR = 4  # steps rotate over caches that together cover this many times the L2
 _MASK = (1 << 64) - 1
 
@@ -116,11 +117,16 @@ class Layout:
         return max(total - l2_nbytes, 0) // slots
 
     def splits(self, group: int, sm_count: int) -> int:
-        """Return into how many parts a sequence's tokens are cut, so that every SM gets its blocks."""
-        parallel = self.sequences * (self.heads // group) * 2
-        wanted = -(-sm_count * _BLOCKS_PER_SM // parallel)
-        rows = THREADS // (self.row_nbytes // _VECTOR_NBYTES * group)
-        return max(min(wanted, -(-self.tokens // max(rows, 1))), 1)
+        """Return into how many parts a sequence's tokens are cut, so that thread blocks fill whole waves of all SMs."""
+        parallel, wave = self.sequences * (self.heads // group) * 2, sm_count * _BLOCKS_PER_SM
+        rows = max(THREADS // (self.row_nbytes // _VECTOR_NBYTES * group), 1)
+        most = max(min(-(-self.tokens // rows), _MOST_WAVES * wave // parallel), 1)
+
+        def idle(splits: int) -> float:
+            waves = -(-parallel * splits // wave)
+            return round(1 - parallel * splits / (waves * wave), 2)
+
+        return min(range(1, most + 1), key=lambda splits: (idle(splits), splits))
 
 
 def _aligned(nbytes: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import UserError, WrongData
-from iobench.units import GIB
+from iobench.units import GIB, MIB, format_size
 
 if TYPE_CHECKING:
     from iobench.gpu import Device
@@ -22,7 +22,9 @@ MEMSET_BYTE, POISON_BYTE = 0x5A, 0xA5
 SEED = 12345
 _ALIGN = 512
 _MASK = (1 << 64) - 1
-_LAUNCH_NBYTES = 2 * GIB  # one launch moves about this much: a few hundred us, far above a launch's own cost
+_ALONE_NBYTES = 128 * MIB  # from here on a pass has a launch of its own: 1 us of its 30 is the launch's
+_LAUNCH_NBYTES = GIB  # below, one launch makes passes until it has moved about this much
+_MOST_PASSES = 4096
 _POOL_FACTOR = 4  # rotating slots cover this many times the L2 cache
 _TRIAL_NBYTES = GIB
 _MOST_THREADS = 1024
@@ -65,10 +67,27 @@ class Shape:
         return min(tiles, sm_count * self.per_sm) if self.per_sm else min(tiles, (1 << 31) - 1)
 
 
-# The quick search tries these; each was within 1 % of the best for some kernel and working set on an H200.
-CANDIDATES = tuple(
-    Shape.parse(text) for text in ("256x4x8", "512x4x4", "512x2x4", "1024x2x2", "256x8x4", "512x4x0", "256x2x0")
-)
+# What the quick search tries, best on an H200 first. One tile per block is fastest by up to 6 %, but such a block would
+# make all its passes over its own tile: several passes in one launch need a grid that stays on the SMs.
+_ONE_PASS = {
+    "read": ("1024x8x0", "512x8x0", "1024x4x0", "256x8x0"),
+    "write": ("1024x2x0", "256x2x0", "512x4x0", "1024x1x0"),
+    "copy": ("256x1x0", "1024x2x0", "1024x8x0", "512x2x0"),
+    "triad": ("1024x1x0", "256x1x0", "1024x4x0", "512x1x0"),
+}
+_ANYWHERE = ("512x4x4", "256x8x4")
+_PASSES = ("1024x4x2", "512x8x4", "256x8x4", "512x4x4", "256x4x8", "512x2x4")
+_NEAR = 1.005  # a shape must be faster than an earlier one by this factor: launches shall choose alike
+
+
+def candidates(kernel: str, passes: int) -> list[Shape]:
+    """Return the shapes to try, those that are best most often first."""
+    return [Shape.parse(text) for text in (_PASSES if passes > 1 else _ONE_PASS[kernel] + _ANYWHERE)]
+
+
+def fastest(seconds: list[float]) -> int:
+    """Return the index of the least time, of an earlier one where that is as good within 0.5 %."""
+    return next(index for index, value in enumerate(seconds) if value <= min(seconds) * _NEAR)
 
 
 @dataclass(frozen=True)
@@ -108,8 +127,10 @@ class Layout:
 
     @property
     def passes(self) -> int:
-        """How many passes one launch makes."""
-        return max(_LAUNCH_NBYTES // max(self.moved, 1), 1) if self.moved < _LAUNCH_NBYTES // 2 else 1
+        """How many passes one launch makes: more than one where a pass is too short beside a launch's own cost."""
+        if self.moved >= _ALONE_NBYTES:
+            return 1
+        return max(min(_LAUNCH_NBYTES // self.moved, _MOST_PASSES), self.slots)
 
     def from_memory(self, l2_nbytes: int) -> int:
         """Return the bytes of a pass that device memory must have moved, whatever the L2 cache kept.
@@ -142,55 +163,47 @@ class Streams:
 
     def __init__(self, kernel: str, ptr: int, layout: Layout, device: Device, stream: Any) -> None:
         self.kernel, self.ptr, self.layout, self.device, self.stream = kernel, ptr, layout, device, stream
-        self.shape = CANDIDATES[0]
-        self._enqueue: Callable[[int], None] | None = None
+        self.shape: Shape | None = None
+        self.enqueue: Callable[[int], None] = self._copy if kernel == "memcpy" else self._set
 
-    # ---- the timed operation
+    # ---- the timed operation: ``enqueue(turn)`` puts one launch (or one memcpy, memset) on the current stream
 
     def use(self, shape: Shape) -> None:
-        """Choose the grid; ``enqueue`` uses it from now on."""
+        """Choose the grid; ``enqueue`` uses it from now on. UserError where it can't make several passes."""
+        if self.passes > 1 and not shape.per_sm:
+            raise UserError(
+                f"-a shape={shape}: one tile per block needs sets of {format_size(_ALONE_NBYTES)}, use larger -a nbytes"
+            )
         self.shape = shape
-        self._enqueue = self._bind(shape, self.layout, self.layout.passes)
-
-    def use_call(self) -> None:
-        """Make ``enqueue`` call the runtime (memcpy, memset): there is no grid to choose."""
-        self._enqueue = self._copy if self.kernel == "memcpy" else self._set
+        self.enqueue = self._bind(shape, self.layout.words)
 
     @property
     def passes(self) -> int:
         """The passes that one ``enqueue`` makes."""
         return self.layout.passes if self.kernel in KERNELS else 1
 
-    def enqueue(self, turn: int) -> None:
-        """Put one launch (or one memcpy, memset) on the current stream."""
-        assert self._enqueue is not None
-        self._enqueue(turn)
-
     def search(self, seconds_of: Callable[[Callable[[int], None]], float]) -> Shape:
         """Return the fastest candidate on a part of the working set; ``seconds_of`` times a launch, off the record."""
         words = min(self.layout.words, _TRIAL_NBYTES // (WORD * self.layout.arrays))
-        part = Layout(self.layout.arrays, words, 1 if words < self.layout.words else self.layout.slots)
-        stride = self.layout.stride
+        shapes = candidates(self.kernel, self.passes)
+        return shapes[fastest([seconds_of(self._bind(shape, words)) for shape in shapes])]
 
-        def seconds(shape: Shape) -> float:
-            return seconds_of(self._bind(shape, part, part.passes, stride))
-
-        return min(dict.fromkeys(CANDIDATES), key=seconds)
-
-    def _bind(self, shape: Shape, layout: Layout, passes: int, stride: int = 0) -> Callable[[int], None]:
-        """Return a closure that only launches: every argument is ready."""
+    def _bind(self, shape: Shape, words: int) -> Callable[[int], None]:
+        """Return a closure that only launches: every argument is ready. One pass: launches go round the slots."""
         import numpy as np
 
         from iobench.kernels import gpu as kernels
 
-        function = kernels.function("hbm", f"{self.kernel}_{shape.unroll}")
-        common = [np.uint64(layout.words), np.uint64((stride or layout.stride) // WORD), np.uint32(layout.slots)]
-        common += [np.uint32(passes), np.int32(shape.chunked)]
+        function, layout = kernels.function("hbm", f"{self.kernel}_{shape.unroll}"), self.layout
+        common = [np.uint64(words), np.uint64(layout.stride // WORD), np.uint32(layout.slots if self.passes > 1 else 1)]
+        common += [np.uint32(self.passes), np.int32(shape.chunked)]
         extra: dict[str, Any] = {"read": np.uint64(self._total), "write": np.uint64(SEED), "triad": np.float64(SCALAR)}
-        pointers = [np.uint64(self._array(number)) for number in range(layout.arrays)]
-        arguments = (*pointers, *common, *([extra[self.kernel]] if self.kernel in extra else []))
-        grid, block = (shape.blocks(layout.words, self.device.sm_count),), (shape.threads,)
-        return lambda _: function(grid, block, arguments)
+        last = [extra[self.kernel]] if self.kernel in extra else []
+        slots = layout.slots if self.passes == 1 else 1
+        pointers = [[np.uint64(self._array(n, slot)) for n in range(layout.arrays)] for slot in range(slots)]
+        arguments = [(*pointers[slot], *common, *last) for slot in range(slots)]
+        grid, block = (shape.blocks(words, self.device.sm_count),), (shape.threads,)
+        return lambda turn: function(grid, block, arguments[turn % slots])
 
     def _copy(self, turn: int) -> None:
         from iobench import gpu
@@ -218,8 +231,10 @@ class Streams:
             if self.kernel == "triad":
                 self._run("fill_reals", self._array(1, slot), self.layout.words, SEED + slot)
                 self._run("fill_reals", self._array(2, slot), self.layout.words, SEED + slot + 7)
-            elif self.kernel in ("read", "copy", "memcpy"):
-                self._run("fill_words", self._array(self.layout.arrays - 1, slot), self.layout.words, SEED + slot)
+            elif self.kernel in ("copy", "memcpy"):
+                self._run("fill_words", self._array(1, slot), self.layout.words, SEED + slot)
+            elif self.kernel == "read":  # the same in each slot, so that every launch adds the same sum
+                self._run("fill_words", self._array(0, slot), self.layout.words, SEED)
         self._synchronize()
 
     def begin(self) -> None:
@@ -239,9 +254,7 @@ class Streams:
         self._sum_is_right() if self.kernel == "read" else self._arrays_are_right()
 
     def _sum_is_right(self) -> None:
-        slots, passes = self.layout.slots, self.layout.passes
-        sums = [pattern_sum(self.layout.words, SEED + slot) for slot in range(slots)]
-        once = sum(sums[number % slots] for number in range(passes)) & _MASK
+        once = pattern_sum(self.layout.words, SEED) * self.passes & _MASK
         found = int(self._result[0])
         if not launches_in(found, once):
             raise WrongData(
