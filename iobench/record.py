@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
 STATUSES = ("ok", "suspect", "skipped", "failed")
+_LEAST_CLEAN = 2
 QUANTITIES = ("bandwidth", "latency")
 
 
@@ -130,12 +131,13 @@ class Record:
 
     @cached_property
     def used(self) -> list[Line]:
-        """The launches that count: undisturbed ones where there are any, else the suspect ones."""
-        for status in ("ok", "suspect"):
-            chosen = [line for line in self.lines if line.status == status and line.seconds]
-            if chosen:
-                return chosen
-        return []
+        """The launches that count: the undisturbed ones where there are two at least, else all with samples.
+
+        One undisturbed launch beside disturbed ones can't show how launches differ; the record is suspect then.
+        """
+        measured = [line for line in self.lines if line.status in ("ok", "suspect") and line.seconds]
+        clean = [line for line in measured if line.status == "ok"]
+        return clean if len(clean) >= _LEAST_CLEAN else measured
 
     @property
     def first(self) -> Line:
@@ -148,7 +150,7 @@ class Record:
         if self.wrong_data:
             return "failed"
         if self.used:
-            return self.used[0].status
+            return "suspect" if any(line.status == "suspect" for line in self.used) else "ok"
         return "skipped" if all(line.status == "skipped" for line in self.lines) else "failed"
 
     @property

@@ -93,7 +93,9 @@ def lines(draw: st.DrawFn) -> Line:
         seconds=draw(rows),
         verified=draw(st.none() | st.booleans()),
         evidence=draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3)),
-        legs=[Leg(draw(TEXT), draw(TEXT), draw(st.integers(1, 8)), draw(st.none() | st.integers(0, 2**40)), draw(RATE))],
+        legs=[
+            Leg(draw(TEXT), draw(TEXT), draw(st.integers(1, 8)), draw(st.none() | st.integers(0, 2**40)), draw(RATE))
+        ],
         notes=draw(st.lists(TEXT, max_size=2)),
         elapsed=draw(st.floats(0, 1e6)),
     )
@@ -490,3 +492,25 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     writer.append(line().to_json())
     writer.close()
     assert read(tmp_path).records[0].lines == [line()]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "used", "status"),
+    [
+        (("ok", "ok", "suspect"), [0, 1], "ok"),
+        (("ok", "suspect", "suspect"), [0, 1, 2], "suspect"),
+        (("suspect", "suspect"), [0, 1], "suspect"),
+        (("ok",), [0], "ok"),
+        (("ok", "failed"), [0], "ok"),
+    ],
+)
+def test_undisturbed_launches_count_alone_where_there_are_two(
+    statuses: tuple[str, ...], used: list[int], status: str
+) -> None:
+    lines = [line(launch=n, status=text) for n, text in enumerate(statuses)]
+    for entry in lines:
+        if entry.status == "failed":
+            entry.seconds = []
+    (merged,) = merge(lines)
+    assert [entry.launch for entry in merged.used] == used
+    assert merged.status == status

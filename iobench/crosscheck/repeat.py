@@ -47,6 +47,9 @@ def judge(first: Run, second: Run, say: Callable[[str], Any]) -> bool:
         return False
     for probe, values in agreed.items():
         say(f"{probe}: {sum(values)} of {len(values)} points agree")
+    disturbed = sum("suspect" in (a.status, b.status) for a, b in pairs)
+    if disturbed:
+        say(f"{disturbed} of these points were disturbed by others' load: repeat this on a quiet machine")
     share = sum(map(sum, agreed.values())) / len(pairs)
     met = share >= BAR
     say(f"{'PASS' if met else 'FAIL'}: {share:.1%} of {len(pairs)} points agree (bar {BAR:.0%})")
