@@ -61,15 +61,18 @@ list: $(READY) ## list the probes
 topology: $(READY) ## show this machine as a graph with limits
 	@$(IOBENCH) topology $(ARGS)
 
-PROBES := nvlink ib pcie hbm gds cxl numa dram weights allreduce null
+PROBES := nvlink ib gds cxl numa pcie hbm p2p kv gemm dram weights allreduce null
 .PHONY: $(PROBES:%=probe-%)
 probe-nvlink: ## all-reduce over NVLink (not in this version yet)
 probe-ib: ## all-reduce over InfiniBand (not in this version yet)
-probe-pcie: ## PCIe bandwidth and latency (not in this version yet)
-probe-hbm: ## GPU memory (not in this version yet)
 probe-gds: ## weight loading into GPU memory (not in this version yet)
 probe-cxl: ## CXL memory (not in this version yet)
 probe-numa: ## NUMA-bound host-to-device copies (not in this version yet)
+probe-pcie: ## host to GPU and back over PCIe: bandwidth and latency
+probe-hbm: ## GPU memory: bandwidth and latency
+probe-p2p: ## GPU to GPU over NVLink or PCIe: bandwidth and latency
+probe-kv: ## KV-cache reads of a decode step: contiguous, paged, quantised
+probe-gemm: ## matrix products with the shapes of prefill and decode
 probe-dram: ## host memory: bandwidth and latency
 probe-weights: ## weight loading into host memory: page cache, mmap, O_DIRECT
 probe-allreduce: ## all-reduce between processes of this machine (gloo)
@@ -94,11 +97,13 @@ compare: $(READY) ## compare two runs: A=... B=...
 	@if [ -z "$(A)" ] || [ -z "$(B)" ]; then echo "compare needs two runs: make compare A=reports/x/1 B=reports/x/2" >&2; exit 2; fi
 	@$(IOBENCH) compare $(A) $(B)
 
-.PHONY: crosscheck-dram crosscheck-storage crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-dram crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
 crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
 	@$(IOBENCH) crosscheck storage $(ARGS)
+crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved
+	@$(if $(PEER),PEER=$(PEER)) $(IOBENCH) crosscheck gpu $(ARGS)
 crosscheck-repeat: $(READY) ## two runs in a row: does the second lie in the first's intervals?
 	@$(IOBENCH) crosscheck repeat $(ARGS)
 crosscheck-startup: $(READY) ## how long --help and list take
