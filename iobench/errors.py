@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USER = 2
@@ -24,9 +22,3 @@ class Unavailable(IobenchError):
 
 class WrongData(IobenchError):
     """The bytes that arrived are not the bytes that were sent (exit 3)."""
-
-
-def missing(module: str) -> str:
-    """Return the sentence for a Python package that this interpreter lacks."""
-    package = module.partition(".")[0]
-    return f"this Python ({sys.executable}) lacks {package}: pip install {package}, or run make without PYTHON="

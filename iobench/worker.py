@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from iobench import probe as probes
-from iobench.errors import Unavailable, UserError, WrongData, missing
+from iobench.errors import Unavailable, UserError, WrongData
 from iobench.machine import gaps
+from iobench.needs import missing
 from iobench.plan import MIN_POINT_SECONDS, MOST_POINT_FACTOR, QUICK_SHARE, QUICK_TARGET
 from iobench.probe import Probe, Samples
 from iobench.record import Line, dumps

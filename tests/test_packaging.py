@@ -105,3 +105,21 @@ def test_extras_and_supported_versions() -> None:
         assert all(word in text for word in ("cupy", "kvikio", "nvidia-ml-py", extra[4:]))
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= set(PROJECT["classifiers"])
+
+
+def test_the_list_of_needed_packages_is_the_declared_one() -> None:
+    from iobench.needs import PACKAGES
+
+    assert {re.split(r"[<>=]", text)[0] for text in PROJECT["dependencies"]} == set(PACKAGES)
+
+
+def test_an_interpreter_without_the_packages_is_told_which(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    command = [str(bare / "bin" / "python"), "-m", "iobench", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "typer" in done.stderr
+    assert "numba" in done.stderr

@@ -1,0 +1,16 @@
+"""The Python packages that iobench needs, so that an interpreter without them can be told all of them at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+PACKAGES = ("jinja2", "matplotlib", "numba", "numpy", "rich", "scipy", "torch", "typer")
+
+
+def missing(module: str) -> str:
+    """Return the sentence for an interpreter without ``module``: that package, and what else it lacks."""
+    first = module.partition(".")[0]
+    lacking = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    names = " ".join(dict.fromkeys([first, *lacking]))
+    return f"this Python ({sys.executable}) lacks {names}: pip install {names}, or run make without PYTHON="
