@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.errors import Unavailable, UserError, WrongData, missing
+from iobench.errors import Unavailable, UserError, WrongData
+from iobench.needs import missing
 from iobench.probe import Axis, Plot, Samples
 from iobench.record import Leg
 

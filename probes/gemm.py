@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from iobench.errors import Unavailable, WrongData, missing
+from iobench.errors import Unavailable, WrongData
+from iobench.needs import missing
 from iobench.probe import Axis, Plot, Samples
 from iobench.record import Leg
 

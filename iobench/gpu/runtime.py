@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from iobench.errors import IobenchError, Unavailable, missing
+from iobench.errors import IobenchError, Unavailable
+from iobench.needs import missing
 from iobench.units import format_size
 
 # cudaError_t values (CUDA runtime API, "Error Handling")
