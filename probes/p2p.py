@@ -2,9 +2,9 @@
 
 Path: between the memories of two GPUs. ``gpu`` issues the copy: ``read`` brings bytes from the ``peer``'s memory,
 ``write`` takes them there; with ``traffic=both`` the peer does the same to ``gpu`` all the while and outlasts it, so
-the points of both orders of a pair together give both rates. ``engine=ce`` is cudaMemcpyAsync by the copy engines,
-``sm`` a kernel whose loads or stores reach the peer's memory themselves. The chase follows pointers in the peer's
-memory with one thread, each load waiting for the one before, on one SM after the other.
+the points of both orders of a pair together give both rates. ``engine=ce`` is cuMemcpyAsync by the copy engines of
+``gpu``, ``sm`` a kernel whose loads or stores reach the peer's memory themselves. The chase follows pointers in the
+peer's memory with one thread, each load waiting for the one before, on one SM after the other.
 
 Clock: ``events``: CUDA events around back-to-back copies in a stream that is held back until all of them are
 enqueued, so that launch cost is outside; ``graph``: the same copies captured once and replayed; ``kernel-loop``: many
@@ -259,6 +259,7 @@ def _prepared(
         layout=layout,
         device=device,
         engine=point["engine"],
+        by_driver=True,
         stream=stack.enter_context(gpu.stream(device)),
         repeats=copying.repeats(layout.nbytes, _LOOP_RATE, _LOOP_SECONDS) if looping else 1,
     )

@@ -105,6 +105,7 @@ _SMALL = 64 * KIB  # up to here a host call's headline is its time, not a rate
 _LEAST_LOOP = 256 * KIB
 _LOOP_SECONDS, _LOOP_RATE = 4e-3, 50 * GB
 _LEAST_CHASE = 4 * KIB
+_LARGE, _LARGE_SAMPLES = 512 * MIB, 3  # in each launch; one of pageable memory takes a sixth of a second
 _BOTH_SAMPLES = 15  # two directions disturb each other unevenly: a few samples agree by chance
 
 
@@ -196,7 +197,7 @@ def _copy(point: dict[str, Any], sampler: "Sampler", devices: "Sequence[Device]"
         busy = devices if point["traffic"] == "both" else []
         others = [_prepared(_opposite(point), sampler, device, stack)[0] for device in busy]
         with gpu.watch(devices) as watch:
-            timed, extra = _timed(point, sampler, copies, others)
+            timed, extra = _timed(point, _patient(sampler, point), copies, others)
         for copy in (*copies, *others):
             copy.verify(f"{point['direction']} copy of {point['nbytes']} bytes")
         return _samples(point, timed, copies, hosts, watch, extra)
@@ -259,6 +260,16 @@ def _arena() -> "contextlib.AbstractContextManager[Arena]":
     return copying.arena()
 
 
+def _patient(sampler: "Sampler", point: Mapping[str, Any]) -> "Sampler":
+    """Return the sampler with a least number of samples that suits the point."""
+    least = sampler.min_samples
+    if point["traffic"] == "both":
+        least = max(least, _BOTH_SAMPLES)
+    elif point["nbytes"] >= _LARGE:
+        least = min(least, _LARGE_SAMPLES)
+    return dataclasses.replace(sampler, min_samples=least)
+
+
 def _timed(
     point: Mapping[str, Any], sampler: "Sampler", copies: "Sequence[Copy]", others: "Sequence[Copy]"
 ) -> "tuple[Timed, dict[str, Any]]":
@@ -284,7 +295,6 @@ def _together(sampler: "Sampler", copies: "Sequence[Copy]", others: "Sequence[Co
     from iobench.gpu import copying
     from iobench.timing import cuda, cuda_group
 
-    sampler = dataclasses.replace(sampler, min_samples=max(sampler.min_samples, _BOTH_SAMPLES))
     if len(copies) == 1:
         copy, other = copies[0], others[0]
         if copy.engine == "sm":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.topology.graph import Topology
 
 BAR, BOTH_BAR = 0.99, 0.98
-ROUNDS, QUICK_ROUNDS = 5, 1
+ROUNDS, QUICK_ROUNDS = 3, 1
 NBYTES = 64 * MIB
 _CHASE_NBYTES = 2 * MIB  # nvbandwidth's own
 _MOST_GPUS = 2  # rows for more GPUs would take minutes and say the same
@@ -96,6 +96,8 @@ def run(say: Say, quick: bool = False) -> bool:
                     _peer_round(program, table, say)
                 else:
                     _our_round(table, sampler, graph, say)
+            low = [row for row in table if not row.reason and row.ratio.median < row.bar]
+            say(f"round {number + 1} of {rounds}: {len(low)} of {len(table)} cases below their bars so far")
     return judge(table, say)
 
 

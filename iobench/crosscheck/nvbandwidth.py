@@ -56,7 +56,7 @@ def find() -> str:
     return found
 
 
-def run(program: str, cases: Sequence[str], samples: int = 3) -> dict[str, Case]:
+def run(program: str, cases: Sequence[str], samples: int = 2) -> dict[str, Case]:
     """Run ``cases`` in one process and return them by name; a case that the program does not know has a reason.
 
     Raises WrongData where nvbandwidth's own check of the bytes failed, IobenchError with its words where it failed.

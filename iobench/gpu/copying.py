@@ -19,7 +19,7 @@ _WHOLE = 256  # messages of a multiple of this stand without gaps: each keeps th
 _GAP_STRIDE = 4 * KIB
 _MOST_GAPPED = 2048
 _CACHES_OVER = 2
-_LEAST_GRAPH, _MOST_GRAPH = 8, 512
+_LEAST_GRAPH, _MOST_GRAPH = 8, 256  # a launch queue must hold two graphs
 _EXCHANGE_THREADS = 1024
 _THREADS = 512  # threads of a block; one block per SM, as the kernel's registers allow
 
@@ -111,7 +111,7 @@ class Copy:
 
     ``device`` is the GPU that issues the copy; ``seen`` tells which memories its kernels can reach (pageable host
     memory is none of them: its pattern is written and read through the other side). ``repeats`` messages go with
-    one launch of the SM kernel.
+    one launch of the SM kernel. ``by_driver``: between two GPUs, by the copy engines of ``device``.
     """
 
     src: Memory
@@ -121,6 +121,7 @@ class Copy:
     engine: str
     stream: Any
     repeats: int = 1
+    by_driver: bool = False
     src_seen: bool = True
     dst_seen: bool = True
     turns: int = 0
@@ -152,8 +153,10 @@ class Copy:
 
     def _copy_engine(self) -> Callable[[int], Any]:
         from iobench import gpu
+        from iobench.gpu import driver
 
-        memcpy, layout, stream, src, dst = gpu.memcpy, self.layout, self.stream, self.src.ptr, self.dst.ptr
+        memcpy = driver.memcpy if self.by_driver else gpu.memcpy
+        layout, stream, src, dst = self.layout, self.stream, self.src.ptr, self.dst.ptr
         nbytes = layout.nbytes
 
         def enqueue(_: int) -> None:
