@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _CACHED_SIZES = (8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB)
 _STREAM_SIZES = (256 * MIB, 2 * GIB, 16 * GIB)
 _CHASE_SIZES = (
-    16 * KIB, 64 * KIB, 128 * KIB, 192 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 16 * MIB, 24 * MIB, 32 * MIB, 40 * MIB,
+    16 * KIB, 64 * KIB, 128 * KIB, 192 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 16 * MIB, 24 * MIB, 40 * MIB,
     48 * MIB, 64 * MIB, 128 * MIB, 512 * MIB, 4 * GIB, 32 * GIB,
 )  # fmt: skip
 _MOST_SIZES = tuple(n * GIB for n in (3, 6, 12, 24, 48, 96, 128, 160))  # "most of the card" is one of these

@@ -28,14 +28,14 @@ STREAMS_DRIVER = """
 #define EACH_UNROLL(call) switch (unroll) { case 1: call(1); break; case 2: call(2); break; \\
                                             case 4: call(4); break; case 8: call(8); break; }
 extern "C" void stream(int kernel, int unroll, unsigned blocks, unsigned threads, word* a, word* b, word* c, word words,
-                       word stride, unsigned slots, unsigned passes, int chunked, word* total) {
+                       word stride, unsigned slots, unsigned passes, word* total) {
   double *x = (double*)a, *y = (double*)b, *z = (double*)c;
 #define GRID {blocks, 1, 1}, threads
-#define READ(U) every_thread(GRID, [&] { read_##U(a, words, stride, slots, passes, chunked, total); })
-#define WRITE(U) every_thread(GRID, [&] { write_##U(a, words, stride, slots, passes, chunked, 12345); })
-#define COPY(U) every_thread(GRID, [&] { copy_##U(a, b, words, stride, slots, passes, chunked); })
+#define READ(U) every_thread(GRID, [&] { read_##U(a, words, stride, slots, passes, total); })
+#define WRITE(U) every_thread(GRID, [&] { write_##U(a, words, stride, slots, passes, 12345); })
+#define COPY(U) every_thread(GRID, [&] { copy_##U(a, b, words, stride, slots, passes); })
 #define TRIAD(U) \\
-  every_thread(GRID, [&] { triad_##U(x, y, z, words, stride, slots, passes, chunked, 3.0); })
+  every_thread(GRID, [&] { triad_##U(x, y, z, words, stride, slots, passes, 3.0); })
   if (kernel == 0) EACH_UNROLL(READ)
   if (kernel == 1) EACH_UNROLL(WRITE)
   if (kernel == 2) EACH_UNROLL(COPY)
@@ -60,7 +60,7 @@ extern "C" word triad_wrong(word* a, word words, word left, word right) {
 """
 # The last, partly filled tile is left out: what a kernel without its check per vector does.
 TAIL_SKIPPED = ("if (i < n) { FETCH; USE; }", "if (false) { FETCH; USE; }")
-SKIPPED_TILES = ("word count = (n + tile - 1) / tile;", "word count = n / tile;")
+SKIPPED_TILES = ("first < n; first", "first + tile <= n; first")
 
 
 class OnHost:
@@ -90,7 +90,7 @@ class OnHost:
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c)]
         self.library.stream(
             streams.KERNELS.index(kernel), shape.unroll, blocks, shape.threads, *pointers, u64(words), u64(stride),
-            slots, passes, int(shape.chunked), ctypes.c_void_p(total.ctypes.data),
+            slots, passes, ctypes.c_void_p(total.ctypes.data),
         )  # fmt: skip
         wrong = 0
         for slot in range(slots):
@@ -129,14 +129,13 @@ def right(kernel: str, words: int, slots: int, passes: int, found: dict[str, Any
     blocks=st.integers(1, 40),
     unroll=st.sampled_from(streams.UNROLLS),
     warps=st.integers(1, 4),
-    chunked=st.booleans(),
     slots=st.integers(1, 3),
     more=st.integers(0, 3),
 )
 def test_every_kernel_handles_every_element_for_every_grid(
-    on_host: OnHost, kernel: str, words: int, blocks: int, unroll: int, warps: int, chunked: bool, slots: int, more: int
+    on_host: OnHost, kernel: str, words: int, blocks: int, unroll: int, warps: int, slots: int, more: int
 ) -> None:
-    shape, passes = Shape(32 * warps, unroll, 1, chunked), slots + more
+    shape, passes = Shape(32 * warps, unroll, 1), slots + more
     found = on_host.run(kernel, words, blocks, shape, slots, passes)
     assert right(kernel, words, slots, passes, found), found
 
@@ -158,7 +157,7 @@ def test_a_kernel_that_skips_its_tail_is_found(planted: OnHost, kernel: str) -> 
 def test_the_rate_of_a_kernel_that_skips_is_impossible() -> None:
     """5,137 GB/s, once "measured" so on a memory of 4,814 GB/s; also through a working set's L2 allowance."""
     layout = Layout.of("read", 16 * GIB, L2, rotating=True)
-    rates = {}
+    rates: dict[int, check.Verdict] = {}
     for gb_per_s in (4499, 5137):
         line = Line("hbm", "x", {"kernel": "read"}, nbytes=16 * GIB, moved=layout.moved, proven=True, verified=True)
         line.seconds = [[layout.moved / (gb_per_s * GB)] * 5]
@@ -213,7 +212,7 @@ def test_a_working_set_inside_the_cache_has_no_limit_of_the_memory() -> None:
     assert Layout.of("read", 120 * MIB, L2, rotating=False).from_memory(L2) == 60 * MIB
 
 
-@pytest.mark.parametrize("text", ["256x4x8", "1024x1x2", "512x8x0", "32x2x32c"])
+@pytest.mark.parametrize("text", ["256x4x8", "1024x1x2", "512x8x0", "32x2x32"])
 def test_shapes_are_read_back(text: str) -> None:
     assert str(Shape.parse(text)) == text
 
@@ -243,7 +242,7 @@ def test_several_passes_need_a_grid_that_stays(kernel: str) -> None:
 
 
 def test_the_search_keeps_the_first_of_equals() -> None:
-    assert streams.fastest([1.004, 1.0, 1.2]) == 0
+    assert streams.fastest([1.002, 1.0, 1.2]) == 0
     assert streams.fastest([1.01, 1.0, 0.999]) == 1
     assert streams.fastest([3.0]) == 0
 

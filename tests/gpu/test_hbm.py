@@ -18,10 +18,7 @@ from iobench.worker import measure as measure_line
 pytestmark = pytest.mark.gpu
 HBM = probes.load("hbm")
 TAIL = ("if (i < n) { FETCH; USE; }", "if (false) { FETCH; USE; }")
-HALF = (
-    "for (word t = mine.begin; t < mine.end; t += mine.step)",
-    "for (word t = mine.begin; t < mine.end / 2; t += mine.step)",
-)
+HALF = ("first < n; first", "first < n / 2; first")
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 // Streams over device memory, and the pointer chase. No header is included: NVRTC needs none on the machine.
 //
-// Every stream handles every element for every grid: a block takes tiles of blockDim.x * U vectors of 16 bytes,
-// either every gridDim.x-th one (chunked == 0) or a run of neighbours; the tile that n cuts off is walked with a check
-// per vector, the odd word at the end belongs to the first thread of the first block.
+// Every stream handles every element for every grid: a block takes every gridDim.x-th tile of blockDim.x * U vectors of
+// 16 bytes; the tile that n cuts off is walked with a check per vector, the odd word at the end belongs to the first
+// thread of the first block. No 64-bit division: above 2^32 vectors one takes longer than a tile.
 //
 // One launch makes `passes` passes; pass p works on slot p % slots, `stride` words after the one before, so that the
 // slots together can be larger than the L2 cache.
@@ -14,27 +14,20 @@ struct __align__(16) Real { double x, y; };
 
 #define STEP 0x9E3779B97F4A7C15ull  // word i of a pattern holds STEP * i + seed
 
-// Loads skip L1: the SMs' L1 caches together hold tens of MB, and a repeated pass shall not hit them.
-#ifndef LOAD
-#define LOAD(p) __ldcg(p)
-#endif
-#ifndef STORE
-#define STORE(p, v) *(p) = v
-#endif
-
 #ifndef IOBENCH_ON_HOST
+// Loads skip L1: the SMs' L1 caches together hold tens of MB, and a repeated pass shall not hit them.
 __device__ __forceinline__ Pair load(const Pair* p) {
-  ulonglong2 v = LOAD(reinterpret_cast<const ulonglong2*>(p));
+  ulonglong2 v = __ldcg(reinterpret_cast<const ulonglong2*>(p));
   return Pair{v.x, v.y};
 }
 __device__ __forceinline__ Real load(const Real* p) {
-  double2 v = LOAD(reinterpret_cast<const double2*>(p));
+  double2 v = __ldcg(reinterpret_cast<const double2*>(p));
   return Real{v.x, v.y};
 }
 __device__ __forceinline__ void store(Pair* p, Pair v) {
-  STORE(reinterpret_cast<ulonglong2*>(p), make_ulonglong2(v.x, v.y));
+  *reinterpret_cast<ulonglong2*>(p) = make_ulonglong2(v.x, v.y);
 }
-__device__ __forceinline__ void store(Real* p, Real v) { STORE(reinterpret_cast<double2*>(p), make_double2(v.x, v.y)); }
+__device__ __forceinline__ void store(Real* p, Real v) { *reinterpret_cast<double2*>(p) = make_double2(v.x, v.y); }
 
 // Adds every thread's value to *total with one atomic per block: many on one address would outlast a short kernel.
 __device__ __forceinline__ void add_up(word* total, word value) {
@@ -48,35 +41,23 @@ __device__ __forceinline__ void add_up(word* total, word value) {
 }
 #endif
 
-// The tiles of one block: begin, begin + step, ... below end.
-struct Tiles { word begin, end, step; };
-
-__device__ __forceinline__ Tiles tiles_of(word n, word tile, int chunked) {
-  word count = (n + tile - 1) / tile;
-  if (!chunked) return Tiles{blockIdx.x, count, gridDim.x};
-  word each = (count + gridDim.x - 1) / gridDim.x;
-  word begin = blockIdx.x * each;
-  return Tiles{begin, begin + each < count ? begin + each : count, 1};
-}
-
-// Calls body(index of a vector) for U vectors of every tile; full tiles without a check, so that loads can overlap.
-// FETCH and USE are two steps: all U fetches of a tile are under way before the first is used.
-#define WALK(U, FETCH, USE)                                                     \
-  do {                                                                          \
-    const word tile = (word)blockDim.x * U;                                     \
-    const Tiles mine = tiles_of(n, tile, chunked);                              \
-    for (word t = mine.begin; t < mine.end; t += mine.step) {                   \
-      const word at = t * tile + threadIdx.x;                                   \
-      if ((t + 1) * tile <= n) {                                                \
+// FETCH, then USE, for the U vectors i of every tile; full tiles without a check, all their fetches before the first use,
+// so that loads overlap.
+#define WALK(U, FETCH, USE)                                                                                  \
+  do {                                                                                                       \
+    const word tile = (word)blockDim.x * U;                                                                  \
+    for (word first = blockIdx.x * tile; first < n; first += gridDim.x * tile) {                             \
+      const word at = first + threadIdx.x;                                                                   \
+      if (first + tile <= n) {                                                                               \
         _Pragma("unroll") for (int u = 0; u < U; ++u) { word i = at + (word)u * blockDim.x; (void)i; FETCH; } \
         _Pragma("unroll") for (int u = 0; u < U; ++u) { word i = at + (word)u * blockDim.x; (void)i; USE; }   \
-      } else {                                                                  \
-        _Pragma("unroll") for (int u = 0; u < U; ++u) {                         \
-          word i = at + (word)u * blockDim.x;                                   \
-          if (i < n) { FETCH; USE; }                                            \
-        }                                                                       \
-      }                                                                         \
-    }                                                                           \
+      } else {                                                                                               \
+        _Pragma("unroll") for (int u = 0; u < U; ++u) {                                                      \
+          word i = at + (word)u * blockDim.x;                                                                \
+          if (i < n) { FETCH; USE; }                                                                         \
+        }                                                                                                    \
+      }                                                                                                      \
+    }                                                                                                        \
   } while (0)
 
 #define ODD_WORD (words & 1 && blockIdx.x == 0 && threadIdx.x == 0)
@@ -84,7 +65,7 @@ __device__ __forceinline__ Tiles tiles_of(word n, word tile, int chunked) {
 
 template <int U>
 __device__ __forceinline__ void read_words(const word* a, word words, word stride, unsigned slots, unsigned passes,
-                                           int chunked, word* total) {
+                                           word* total) {
   const word n = words / 2;
   word sum = 0;
   for (unsigned pass = 0; pass < passes; ++pass) {
@@ -98,7 +79,7 @@ __device__ __forceinline__ void read_words(const word* a, word words, word strid
 
 template <int U>
 __device__ __forceinline__ void write_words(word* a, word words, word stride, unsigned slots, unsigned passes,
-                                            int chunked, word seed) {
+                                            word seed) {
   const word n = words / 2;
   for (unsigned pass = 0; pass < passes; ++pass) {
     Pair* to = reinterpret_cast<Pair*>(SLOT(a));
@@ -109,7 +90,7 @@ __device__ __forceinline__ void write_words(word* a, word words, word stride, un
 
 template <int U>
 __device__ __forceinline__ void copy_words(word* a, const word* b, word words, word stride, unsigned slots,
-                                           unsigned passes, int chunked) {
+                                           unsigned passes) {
   const word n = words / 2;
   for (unsigned pass = 0; pass < passes; ++pass) {
     Pair* to = reinterpret_cast<Pair*>(SLOT(a));
@@ -122,7 +103,7 @@ __device__ __forceinline__ void copy_words(word* a, const word* b, word words, w
 
 template <int U>
 __device__ __forceinline__ void triad_words(double* a, const double* b, const double* c, word words, word stride,
-                                            unsigned slots, unsigned passes, int chunked, double s) {
+                                            unsigned slots, unsigned passes, double s) {
   const word n = words / 2;
   for (unsigned pass = 0; pass < passes; ++pass) {
     Real* to = reinterpret_cast<Real*>(SLOT(a));
@@ -135,22 +116,21 @@ __device__ __forceinline__ void triad_words(double* a, const double* b, const do
   }
 }
 
-#define STREAMS(U)                                                                                                \
-  extern "C" __global__ void read_##U(const word* a, word words, word stride, unsigned slots, unsigned passes,    \
-                                      int chunked, word* total) {                                                 \
-    read_words<U>(a, words, stride, slots, passes, chunked, total);                                               \
-  }                                                                                                               \
-  extern "C" __global__ void write_##U(word* a, word words, word stride, unsigned slots, unsigned passes,         \
-                                       int chunked, word seed) {                                                  \
-    write_words<U>(a, words, stride, slots, passes, chunked, seed);                                               \
-  }                                                                                                               \
-  extern "C" __global__ void copy_##U(word* a, const word* b, word words, word stride, unsigned slots,            \
-                                      unsigned passes, int chunked) {                                             \
-    copy_words<U>(a, b, words, stride, slots, passes, chunked);                                                   \
-  }                                                                                                               \
-  extern "C" __global__ void triad_##U(double* a, const double* b, const double* c, word words, word stride,      \
-                                       unsigned slots, unsigned passes, int chunked, double s) {                  \
-    triad_words<U>(a, b, c, words, stride, slots, passes, chunked, s);                                            \
+#define STREAMS(U)                                                                                                     \
+  extern "C" __global__ void read_##U(const word* a, word words, word stride, unsigned slots, unsigned passes,         \
+                                      word* total) {                                                                   \
+    read_words<U>(a, words, stride, slots, passes, total);                                                             \
+  }                                                                                                                    \
+  extern "C" __global__ void write_##U(word* a, word words, word stride, unsigned slots, unsigned passes, word seed) { \
+    write_words<U>(a, words, stride, slots, passes, seed);                                                             \
+  }                                                                                                                    \
+  extern "C" __global__ void copy_##U(word* a, const word* b, word words, word stride, unsigned slots,                 \
+                                      unsigned passes) {                                                               \
+    copy_words<U>(a, b, words, stride, slots, passes);                                                                 \
+  }                                                                                                                    \
+  extern "C" __global__ void triad_##U(double* a, const double* b, const double* c, word words, word stride,           \
+                                       unsigned slots, unsigned passes, double s) {                                    \
+    triad_words<U>(a, b, c, words, stride, slots, passes, s);                                                          \
   }
 
 STREAMS(1)

@@ -19,7 +19,8 @@ struct Layer {
   char* data[2];      // [sequence, token] or [block, token of the block], then [head, dim]
   float* scales[2];   // [block, head]
   const int* table;   // [sequence, block of the sequence] -> block of the pool
-  unsigned number, layers, sequences, tokens, heads, shift, blocks;  // blocks: of one sequence; tokens per block: 1 << shift
+  unsigned number, layers, sequences, tokens, heads;
+  unsigned shift, blocks;  // tokens per block: 1 << shift; blocks of one sequence
 };
 
 // A layer as a kernel's parameters: plain ones, which every cupy can pass.
@@ -33,14 +34,15 @@ struct Layer {
 
 __device__ __forceinline__ unsigned vectors_of(int format) { return format == FP16 ? DIM * 2 / 16 : DIM / 16; }
 
-// The block of the pool that holds a token, and the token's row in the layer.
-__device__ __forceinline__ word block_of(const Layer& layer, unsigned sequence, unsigned token) {
-  word at = (word)sequence * layer.blocks + (token >> layer.shift);
-  return layer.table ? (word)layer.table[at] : at;
+// The block of the pool that holds a token, and the token's row in the layer. 32 bits: a layer of 2^32 rows of one
+// head would take 512 GiB, and wider numbers cost more instructions than the values themselves.
+__device__ __forceinline__ unsigned block_of(const Layer& layer, unsigned sequence, unsigned token) {
+  const unsigned at = sequence * layer.blocks + (token >> layer.shift);
+  return layer.table ? (unsigned)layer.table[at] : at;
 }
 
-__device__ __forceinline__ word row_of(const Layer& layer, unsigned sequence, unsigned token, word block) {
-  if (!layer.table) return (word)sequence * layer.tokens + token;
+__device__ __forceinline__ unsigned row_of(const Layer& layer, unsigned sequence, unsigned token, unsigned block) {
+  if (!layer.table) return sequence * layer.tokens + token;
   return (block << layer.shift) + (token & ((1u << layer.shift) - 1));
 }
 
@@ -167,7 +169,8 @@ __device__ __forceinline__ void read_layer(const Layer& layer, unsigned group, u
   const unsigned begin = (unsigned)((word)layer.tokens * split / splits);
   const unsigned end = (unsigned)((word)layer.tokens * (split + 1) / splits);
   const unsigned vector = threadIdx.x % vectors, together = blockDim.x / (vectors * group);
-  const Vector* data = reinterpret_cast<const Vector*>(kind ? layer.data[1] : layer.data[0]);
+  const unsigned width = layer.heads * vectors;  // of a token's row, in vectors
+  const Vector* column = reinterpret_cast<const Vector*>(kind ? layer.data[1] : layer.data[0]) + head * vectors + vector;
   const float* scales = kind ? layer.scales[1] : layer.scales[0];
   const Weights weights = weights_at(FORMAT, vector);
   int sum = 0;
@@ -178,8 +181,8 @@ __device__ __forceinline__ void read_layer(const Layer& layer, unsigned group, u
     for (int u = 0; u < U; ++u) {
       const unsigned token = first + u * together;
       if (token < end) {
-        const word block = block_of(layer, sequence, token);
-        v[u] = fetch(data + (row_of(layer, sequence, token, block) * layer.heads + head) * vectors + vector);
+        const unsigned block = block_of(layer, sequence, token);
+        v[u] = fetch(column + (word)row_of(layer, sequence, token, block) * width);
         scale[u] = FORMAT == FP16 ? FRACTION : FRACTION * scales[block * layer.heads + head];
       }
     }
@@ -211,7 +214,7 @@ extern "C" __global__ void BOUNDS read_int8(LAYER_PARAMETERS, unsigned group, un
   read_layer<INT8, 8>(LAYER, group, splits, sums);
 }
 extern "C" __global__ void BOUNDS read_fp8(LAYER_PARAMETERS, unsigned group, unsigned splits, word* sums) {
-  read_layer<FP8, 8>(LAYER, group, splits, sums);
+  read_layer<FP8, 6>(LAYER, group, splits, sums);
 }
 
 // ---- filling, and what the sums must be; both outside the clock
@@ -231,8 +234,8 @@ extern "C" __global__ void fill_layer(LAYER_PARAMETERS, int format) {
     Vector v = {{0, 0, 0, 0}};
     for (unsigned n = 0; n < each; ++n)
       v.part[n * bits / 32] |= encoded(format, value_of(content, (vector * each + n) & 15)) << n * bits % 32;
-    const word block = block_of(layer, sequence, token);
-    const word at = (row_of(layer, sequence, token, block) * layer.heads + head) * vectors + vector;
+    const unsigned block = block_of(layer, sequence, token);
+    const word at = ((word)row_of(layer, sequence, token, block) * layer.heads + head) * vectors + vector;
     reinterpret_cast<Vector*>(layer.data[kind])[at] = v;
     if (format != FP16 && vector == 0 && (token & ((1u << layer.shift) - 1)) == 0)
       layer.scales[kind][block * layer.heads + head] =

@@ -21,6 +21,7 @@ _SCALE_NBYTES, _ENTRY_NBYTES, _VECTOR_NBYTES = 4, 4, 16
 _ALIGN = 512
 _BLOCKS_PER_SM = 4  # what kv.cu's launch bounds promise
 _MOST_WAVES = 8
+_MOST_IDLE = 0.1  # the fewest parts that leave no more of the SMs idle: short ones cost more than they fill
 _POOL_FACTOR = 4  # steps rotate over caches that together cover this many times the L2
 _MASK = (1 << 64) - 1
 
@@ -117,16 +118,17 @@ class Layout:
         return max(total - l2_nbytes, 0) // slots
 
     def splits(self, group: int, sm_count: int) -> int:
-        """Return into how many parts a sequence's tokens are cut, so that thread blocks fill whole waves of all SMs."""
+        """Return into how many parts a sequence's tokens are cut, so that thread blocks fill waves of all SMs."""
         parallel, wave = self.sequences * (self.heads // group) * 2, sm_count * _BLOCKS_PER_SM
         rows = max(THREADS // (self.row_nbytes // _VECTOR_NBYTES * group), 1)
         most = max(min(-(-self.tokens // rows), _MOST_WAVES * wave // parallel), 1)
 
         def idle(splits: int) -> float:
             waves = -(-parallel * splits // wave)
-            return round(1 - parallel * splits / (waves * wave), 2)
+            return 1 - parallel * splits / (waves * wave)
 
-        return min(range(1, most + 1), key=lambda splits: (idle(splits), splits))
+        enough = (splits for splits in range(1, most + 1) if idle(splits) <= _MOST_IDLE)
+        return next(enough, min(range(1, most + 1), key=idle))
 
 
 def _aligned(nbytes: int) -> int:
