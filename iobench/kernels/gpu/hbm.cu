@@ -41,8 +41,8 @@ __device__ __forceinline__ void add_up(word* total, word value) {
 }
 #endif
 
-// FETCH, then USE, for the U vectors i of every tile; full tiles without a check, all their fetches before the first use,
-// so that loads overlap.
+// FETCH, then USE, for the U vectors i of every tile; full tiles without a check and with all their fetches before the
+// first use, so that loads overlap.
 #define WALK(U, FETCH, USE)                                                                                  \
   do {                                                                                                       \
     const word tile = (word)blockDim.x * U;                                                                  \

@@ -116,7 +116,9 @@ __device__ __forceinline__ unsigned times_plus(unsigned a, unsigned b, unsigned 
 
 __device__ __forceinline__ float both(unsigned halves) {
   float low, high;
-  asm("{.reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}" : "=f"(low), "=f"(high) : "r"(halves));
+  asm("{.reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
+      : "=f"(low), "=f"(high)
+      : "r"(halves));
   return low + high;
 }
 
@@ -170,7 +172,8 @@ __device__ __forceinline__ void read_layer(const Layer& layer, unsigned group, u
   const unsigned end = (unsigned)((word)layer.tokens * (split + 1) / splits);
   const unsigned vector = threadIdx.x % vectors, together = blockDim.x / (vectors * group);
   const unsigned width = layer.heads * vectors;  // of a token's row, in vectors
-  const Vector* column = reinterpret_cast<const Vector*>(kind ? layer.data[1] : layer.data[0]) + head * vectors + vector;
+  const char* plane = kind ? layer.data[1] : layer.data[0];
+  const Vector* column = reinterpret_cast<const Vector*>(plane) + head * vectors + vector;
   const float* scales = kind ? layer.scales[1] : layer.scales[0];
   const Weights weights = weights_at(FORMAT, vector);
   int sum = 0;
