@@ -2,7 +2,8 @@
 
 A probe file has a docstring (line 1 is what ``iobench list`` shows), ``AXES``, ``points(topology, axes)``
 and ``measure(point, sampler)``. Optional constants: ``LAUNCHES`` (process launches, 3 unless said),
-``POINT_SECONDS`` (time one point wants in one launch), ``PLOTS`` (how the report draws it), ``MODELS`` (what is fitted:
+``POINT_SECONDS`` (time one point wants in one launch), ``PLOTS`` (how the report draws it), ``MATRICES`` (tables by
+pairs of ends), ``MODELS`` (what is fitted:
 a kind of iobench.fit and the points it is for).
 """
 
@@ -77,6 +78,20 @@ class Plot:
     log_x: bool = True
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """One table of the report: ``y`` ("bandwidth" or "latency") for each pair of the axes ``rows`` and ``columns``.
+
+    ``where`` keeps only points with these values; every combination of the other axes is a table of its own.
+    """
+
+    title: str
+    rows: str
+    columns: str
+    y: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass
 class Samples:
     """What ``measure`` returns: raw times, bytes really moved, the proof of the path.
@@ -114,6 +129,7 @@ class Probe:
     models: tuple[Mapping[str, Any], ...]
     points: Callable[[Topology, Mapping[str, tuple[Any, ...]]], Iterator[dict[str, Any]]]
     measure: Callable[[dict[str, Any], Sampler], Samples]
+    matrices: tuple[Matrix, ...] = ()
 
 
 def files(extra: Iterable[str | Path] = ()) -> dict[str, Path]:
@@ -181,6 +197,7 @@ def load_file(file: Path) -> Probe:
         models=tuple(getattr(module, "MODELS", ())),
         points=module.points,
         measure=module.measure,
+        matrices=tuple(getattr(module, "MATRICES", ())),
     )
 
 

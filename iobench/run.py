@@ -179,6 +179,7 @@ def _about(probe: Probe) -> dict[str, Any]:
         "source": probe.source,
         "axes": {name: {"unit": axis.unit, "help": axis.help} for name, axis in probe.axes.items()},
         "plots": [asdict(plot) for plot in probe.plots],
+        "matrices": [asdict(matrix) for matrix in probe.matrices],
         "models": [dict(model) for model in probe.models],
     }
 

@@ -28,7 +28,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import Unavailable
-from iobench.probe import Axis, Plot, Samples
+from iobench.probe import Axis, Matrix, Plot, Samples
 from iobench.record import Leg
 from iobench.units import GB, KIB, MIB
 
@@ -82,6 +82,10 @@ PLOTS = (
         series=("gpu", "peer", "pattern"),
         where={"op": "chase"},
     ),
+)
+MATRICES = (
+    Matrix("GPU to GPU, bandwidth", "gpu", "peer", "bandwidth", {"op": "copy", "nbytes": 64 * MIB}),
+    Matrix("Load from a peer's memory", "gpu", "peer", "latency", {"op": "chase", "nbytes": 2 * MIB}),
 )
 MODELS = ({"kind": "hockney", "where": _COPY},)
 

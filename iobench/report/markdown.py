@@ -80,6 +80,8 @@ def _section(section: Section, figures: str) -> list[str]:
     for figure in section.figures:
         alt = text(figure.alt)
         parts += [f"### {text(figure.title)}", f"![{alt}]({figures}/{figure.name}.svg)", text(figure.caption)]
+    for matrix in section.matrices:
+        parts += [f"### {text(matrix.title)}", table(matrix.columns, matrix.rows, range(1, len(matrix.columns)))]
     points = section.table
     body = [text(" ".join(points.shared)), table(points.columns, (row.cells for row in points.rows), points.numeric)]
     for title, entries in points.legends:

@@ -13,6 +13,7 @@ from iobench.check import judge
 from iobench.fit import fit_run
 from iobench.record import Run
 from iobench.report import SUMMARY_COLUMNS, models, summary
+from iobench.report.matrix import matrices_of
 from iobench.report.notices import counts, notices
 
 _STYLES = {"ok": "green", "impossible": "red", "wrong": "bold red", "failed": "red", "skipped": "dim"}
@@ -25,6 +26,10 @@ def show(console: Console, run: Run) -> None:
         console.print(_table(SUMMARY_COLUMNS, _grouped(rows), (3, 4, 5)))
     verdicts = judge(run)
     found = ", ".join(f"{count} {status}" for status, count in counts(verdicts).items())
+    for probe in dict.fromkeys(record.probe for record in run):
+        for matrix in matrices_of(run, probe, verdicts):
+            _say(console, matrix.title)
+            console.print(_table(matrix.columns, matrix.rows, range(1, len(matrix.columns))))
     _say(console, f"points: {found or 'none measured'}")
     for notice in notices(run, verdicts):
         _say(console, f"{notice.kind}: ", notice.text, _STYLES.get(notice.kind, "yellow"))

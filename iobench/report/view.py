@@ -13,6 +13,7 @@ from iobench.report import facts
 from iobench.report.charts import charts_of
 from iobench.report.figures import FigureView, figures_of
 from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
+from iobench.report.matrix import MatrixView, matrices_of
 from iobench.report.models import ModelsView, models_view
 from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices
@@ -29,6 +30,7 @@ class Section:
     probe: str
     title: str
     figures: tuple[FigureView, ...]
+    matrices: tuple[MatrixView, ...]
     table: Table
     fold: bool
 
@@ -97,4 +99,5 @@ def topology_text(run: Run) -> str:
 def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Section:
     table = table_of(run, probe, verdicts)
     title = str(about(run, probe).get("title", ""))
-    return Section(probe, title, tuple(figures_of(run, probe, verdicts)), table, len(table.rows) > FOLD_ROWS)
+    figures, matrices = tuple(figures_of(run, probe, verdicts)), tuple(matrices_of(run, probe, verdicts))
+    return Section(probe, title, figures, matrices, table, len(table.rows) > FOLD_ROWS)

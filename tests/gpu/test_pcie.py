@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from iobench.errors import EXIT_WRONG_DATA, Unavailable, WrongData
 from iobench.fit import fit_run
 from iobench.gpu import Device
 from iobench.gpu.device import machine
-from iobench.run import run
+from iobench.record import read
 from iobench.timing.sampler import Sampler
 from iobench.units import GB, KIB, MIB
 
@@ -92,20 +93,22 @@ def test_a_copy_that_is_short_is_wrong_data(
         PCIE.measure({**COPY, "direction": direction, "mode": "events", "nbytes": nbytes}, sampler)
 
 
-def test_wrong_data_has_its_own_exit_code_and_is_in_no_fit(tmp_path: Path) -> None:
+def test_wrong_data_has_its_own_exit_code_and_is_in_no_fit(tmp_path: Path, cli: Callable[..., Any]) -> None:
     """A probe file of the user's, whose copies of 64 KiB lack four bytes."""
     source = probes.files()["pcie"].read_text(encoding="utf-8")
     folder = tmp_path / "probes"
     folder.mkdir()
     (folder / "pcie.py").write_text(source + SHORT, encoding="utf-8")
     axes = ["gpus=0", "direction=h2d", "traffic=one", "engine=ce", "mode=events", "memory=pinned", "nbytes=4K:1M:4"]
-    done = run(["pcie"], axes, out=tmp_path / "run", quick=True, probe_dirs=[str(folder)])
+    options = [word for axis in axes for word in ("-a", axis)]
+    ended = cli("run", "pcie", "--probes", folder, "--quick", "--out", tmp_path / "run", *options)
+    assert ended.returncode == EXIT_WRONG_DATA, ended.stderr
+    done = read(tmp_path / "run")
     verdicts = {record.point["nbytes"]: judge(done)[record.key] for record in done}
     assert verdicts[64 * KIB].status == "wrong"
     assert not verdicts[64 * KIB].usable
     assert all(verdict.status != "wrong" for nbytes, verdict in verdicts.items() if nbytes != 64 * KIB)
     assert any("wrong" in note for fitted in fit_run(done) for note in fitted.notes)
-    assert EXIT_WRONG_DATA == 3
 
 
 def test_out_of_memory_fails_the_point_and_the_next_one_works(sampler: Sampler, card: Device) -> None:
