@@ -72,6 +72,13 @@ def test_right_products_pass(products: Any) -> None:
     assert 0 < products.check() < 8e-3
 
 
+def test_what_the_timed_products_left_is_verified(products: Any) -> None:
+    products.check()
+    products.results[1][0, 0] += 100
+    with pytest.raises(MODULE.WrongData, match="differs from float32"):
+        products.check()
+
+
 def test_rows_to_verify_hold_the_ends(products: Any) -> None:
     assert products._rows()[0] == 0
     assert products._rows()[-1] == 19
@@ -84,6 +91,8 @@ def test_an_unwritten_or_wrong_result_is_found(products: Any) -> None:
     products._multiply = lambda right, result: result[:-1].copy_(products.left[:-1] @ right)
     with pytest.raises(MODULE.WrongData, match="NaN"):
         products.check()
+    for result in products.results:
+        result.fill_(float("nan"))
     products._multiply = lambda right, result: result.copy_((products.left @ right) * 1.02)
     with pytest.raises(MODULE.WrongData, match="differs from float32"):
         products.check()
