@@ -3,9 +3,9 @@
 Path: between host memory (on the GPU's own NUMA node where that is known) and the memory of a GPU, through every
 PCIe hop between them. ``h2d`` goes to the GPU, ``d2h`` comes from it; with ``traffic=both`` the other direction is
 busy all the while and outlasts it, so both directions together give both rates. ``engine=ce`` is cudaMemcpyAsync by
-the copy engines, ``sm`` a kernel that reads and writes mapped host memory itself (zero-copy). ``gpus=all`` copies to
-or from all GPUs at the same time; a sample then is the slowest GPU's. The chase follows pointers in host memory with
-one GPU thread, each load waiting for the one before, on one SM after the other.
+the copy engines, ``sm`` a kernel that reads and writes mapped host memory itself (zero-copy; both directions are one
+kernel whose warps alternate). ``gpus=all`` copies to or from all GPUs at once; a sample then is the slowest GPU's. The
+chase follows pointers in host memory with one GPU thread, each load waiting for the one before, on all SMs in turn.
 
 Clock: ``events``: CUDA events around back-to-back copies in a stream that is held back until all of them are
 enqueued, so that launch cost is outside; ``graph``: the same copies captured once and replayed; ``kernel-loop``: many
@@ -106,7 +106,7 @@ _LEAST_LOOP = 256 * KIB
 _LOOP_SECONDS, _LOOP_RATE = 4e-3, 50 * GB
 _LEAST_CHASE = 4 * KIB
 _LARGE, _LARGE_SAMPLES = 512 * MIB, 3  # in each launch; one of pageable memory takes a sixth of a second
-_BOTH_SAMPLES = 15  # two directions disturb each other unevenly: a few samples agree by chance
+_BOTH_SAMPLES = 40  # two directions disturb each other unevenly: a few samples agree by chance
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -157,9 +157,14 @@ def _default_sizes(gpu: str, way: tuple[str, str, str, str], whole: bool) -> tup
 
 
 def _possible(gpu: str, traffic: str, engine: str, memory: str, mode: str) -> bool:
-    """Pageable copies block the host, so neither a gate nor a second stream goes with them."""
+    """Pageable copies block the host, so neither a gate nor a second stream goes with them.
+
+    Two copy kernels do not fit on the SMs at once: one kernel does both directions, of one GPU.
+    """
     if memory == "pageable":
         return gpu != _ALL and traffic == "one" and engine == "ce" and mode == "host-call"
+    if gpu == _ALL and engine == "sm":
+        return False
     if mode == "kernel-loop":
         return engine == "sm"
     return mode == "events" or (traffic == "one" and gpu != _ALL)

@@ -74,6 +74,7 @@ def test_ways_beyond_the_plan_are_measured_when_asked_for() -> None:
     assert {way(point)[1:] for point in found} == {("one", "sm", "pinned", "graph")}
     assert {point["nbytes"] for point in points(ONE, "mode=kernel-loop", "nbytes=4,1M")} == {MIB}
     assert points(ONE, "engine=ce", "mode=kernel-loop") == []
+    assert points(TWO, "gpus=all", "engine=sm") == []
 
 
 def test_the_user_narrows() -> None:
