@@ -3,7 +3,7 @@
 A round runs nvbandwidth once with all its cases and measures iobench's counterpart of each, in an order that
 alternates. A row's ratio is the median over rounds of the two numbers of one round, with its interval; above 1
 iobench is the faster one. Messages are 64 MiB, nvbandwidth's own. What iobench does otherwise: its buffers rotate
-over more than twice the L2, and every byte is verified.
+over more than twice the L2 (not in the copy within a GPU, of which the L2 serves a part in nvbandwidth).
 
 Bars: every case at least 0.99, cases with both directions busy at least 0.98.
 """
@@ -23,14 +23,15 @@ from iobench.timing.sampler import Sampler
 from iobench.units import GB, MIB, NS, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from iobench.probe import Samples
     from iobench.stats import Interval
+    from iobench.timing.sampler import Timed
     from iobench.topology.graph import Topology
 
 BAR, BOTH_BAR = 0.99, 0.98
 ROUNDS, QUICK_ROUNDS = 3, 1
 NBYTES = 64 * MIB
 _CHASE_NBYTES = 2 * MIB  # nvbandwidth's own
+_LOCAL = "a copy within the GPU"  # no point of a probe: hbm's copies rotate
 _MOST_GPUS = 2  # rows for more GPUs would take minutes and say the same
 _POINT_SECONDS, _TARGET = 0.3, 0.002
 
@@ -39,10 +40,7 @@ Say = Callable[[str], Any]
 
 @dataclass
 class Row:
-    """One cell of a case of nvbandwidth, and iobench's point that measures the same.
-
-    ``counted`` is how often iobench counts a byte that nvbandwidth counts once; ``lane`` the row of the samples.
-    """
+    """One cell of a case of nvbandwidth and iobench's point that measures the same; ``lane``: its row of the samples."""
 
     case: str
     cell: tuple[int, int]
@@ -50,7 +48,6 @@ class Row:
     assignments: tuple[str, ...]
     bar: float = BAR
     latency: bool = False
-    counted: int = 1
     lane: int | None = None
     peers: list[float] = field(default_factory=list)
     ours: list[float] = field(default_factory=list)
@@ -126,8 +123,7 @@ def _host_rows(column: int, number: str) -> list[Row]:
             table.append(Row(both, at, "pcie", (*way, "traffic=both"), BOTH_BAR))
     chase = ("op=chase", f"gpus={number}", "pattern=stride", f"nbytes={_CHASE_NBYTES}")
     table.append(Row("host_device_latency_sm", at, "pcie", chase, latency=True))
-    local = ("kernel=memcpy", f"gpu={number}", "buffers=rotating", f"nbytes={2 * NBYTES}")
-    table.append(Row("device_local_copy", at, "hbm", local, counted=2))
+    table.append(Row("device_local_copy", at, _LOCAL, (f"gpu:{number}",)))
     return table
 
 
@@ -171,7 +167,7 @@ def _peer_round(program: str, table: Sequence[Row], say: Say) -> None:
 
 def _our_round(table: Sequence[Row], sampler: Sampler, topology: Topology, say: Say) -> None:
     """Measure every row that still counts; rows that are lanes of one point share its samples."""
-    done: dict[tuple[str, tuple[str, ...]], Samples] = {}
+    done: dict[tuple[str, tuple[str, ...]], _Result] = {}
     for row in table:
         key = (row.probe, row.assignments)
         if row.reason:
@@ -186,22 +182,49 @@ def _our_round(table: Sequence[Row], sampler: Sampler, topology: Topology, say: 
         row.ours.append(_number(row, done[key]))
 
 
-def _measure(row: Row, sampler: Sampler, topology: Topology) -> Samples:
+@dataclass(frozen=True)
+class _Result:
+    """The times of a point, the bytes of one message and those that one operation moved."""
+
+    timed: Timed
+    nbytes: int
+    moved: int
+
+
+def _measure(row: Row, sampler: Sampler, topology: Topology) -> _Result:
+    if row.probe == _LOCAL:
+        return _Result(_local_copy(row.assignments[0], sampler), NBYTES, NBYTES)
     probe = probes.load(row.probe)
     points = list(probe.points(topology, probes.narrow(probe, row.assignments)))
     if len(points) != 1:
         raise IobenchError(f"{row.probe} has {len(points)} points for {' '.join(row.assignments)}, not one")
-    return probe.measure(points[0], sampler)
+    samples = probe.measure(points[0], sampler)
+    return _Result(samples.timed, samples.nbytes, samples.moved)
 
 
-def _number(row: Row, samples: Samples) -> float:
+def _local_copy(node: str, sampler: Sampler) -> Timed:
+    """Time copies within a GPU's memory, always between the same two buffers, as nvbandwidth does."""
+    from iobench import gpu
+    from iobench.gpu import copying
+    from iobench.timing import cuda
+
+    device = gpu.at(node)
+    with gpu.buffer(NBYTES, device) as src, gpu.buffer(NBYTES, device) as dst, gpu.stream(device) as stream:
+        layout = copying.Layout(NBYTES, NBYTES, 1)
+        copy = copying.Copy(src, dst, layout, device, "ce", stream, by_driver=True)
+        copy.prepare()
+        timed = cuda.events(sampler, copy.enqueue, stream)
+        copy.verify(f"copy within {node}")
+    return timed
+
+
+def _number(row: Row, result: _Result) -> float:
     """Return a rate (one lane's where the row is a lane) or the mean time of a load, as nvbandwidth's is over SMs."""
-    timed = samples.timed
+    timed = result.timed
     if row.latency:
         return mean(timed.seconds[0]) / timed.ops
     seconds = median(timed.seconds[row.lane or 0]) / timed.ops
-    moved = samples.nbytes if row.lane is not None else samples.moved
-    return moved / row.counted / seconds
+    return (result.nbytes if row.lane is not None else result.moved) / seconds
 
 
 def judge(table: Sequence[Row], say: Say) -> bool:
