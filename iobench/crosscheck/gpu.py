@@ -40,7 +40,7 @@ Say = Callable[[str], Any]
 
 @dataclass
 class Row:
-    """One cell of a case of nvbandwidth and iobench's point that measures the same; ``lane``: its row of the samples."""
+    """One cell of a case of nvbandwidth and the point that measures the same; ``lane``: its row of the samples."""
 
     case: str
     cell: tuple[int, int]
