@@ -105,7 +105,7 @@ def program(folder: Path, out: str, status: int = 0) -> str:
 
 
 def test_a_case_that_is_missing_has_a_reason(tmp_path: Path) -> None:
-    found = nvbandwidth.run(program(tmp_path, as_json(passed("copy", [["55.38"]]))), ["copy", "other"])
+    found = nvbandwidth.run(program(tmp_path, as_json(passed("copy", [["55.38"]]))), ["copy", "other"], 1 << 20)
     assert found["copy"].cell(0, 0) == 55.38
     assert found["other"].reason
 
@@ -113,9 +113,9 @@ def test_a_case_that_is_missing_has_a_reason(tmp_path: Path) -> None:
 def test_its_own_failures_are_told_apart(tmp_path: Path) -> None:
     wrong = " Invalid value when checking the pattern at 0x7f\n Current offset : 12\n" + as_json()
     with pytest.raises(WrongData, match="Invalid value"):
-        nvbandwidth.run(program(tmp_path, wrong, 1), ["copy"])
+        nvbandwidth.run(program(tmp_path, wrong, 1), ["copy"], 1 << 20)
     with pytest.raises(IobenchError, match=r"status 1.*CUDA_ERROR"):
-        nvbandwidth.run(program(tmp_path, "[CUDA_ERROR_NO_DEVICE] no device\n", 1), ["copy"])
+        nvbandwidth.run(program(tmp_path, "[CUDA_ERROR_NO_DEVICE] no device\n", 1), ["copy"], 1 << 20)
 
 
 def test_where_the_program_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

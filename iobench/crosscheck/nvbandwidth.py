@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iobench.errors import IobenchError, UserError, WrongData
+from iobench.units import MIB
 
 VARIABLE = "PEER"
 NAME = "nvbandwidth"
@@ -56,12 +57,13 @@ def find() -> str:
     return found
 
 
-def run(program: str, cases: Sequence[str], samples: int = 2) -> dict[str, Case]:
-    """Run ``cases`` in one process and return them by name; a case that the program does not know has a reason.
+def run(program: str, cases: Sequence[str], nbytes: int, samples: int = 2) -> dict[str, Case]:
+    """Run ``cases`` with messages of ``nbytes`` (whole MiB) in one process; return them by name.
 
-    Raises WrongData where nvbandwidth's own check of the bytes failed, IobenchError with its words where it failed.
+    A case that the program does not know has a reason. Raises WrongData where nvbandwidth's own check of the bytes
+    failed, IobenchError with its words where it failed.
     """
-    command = [program, "-j", "-i", str(samples), "-t", *cases]
+    command = [program, "-j", "-i", str(samples), "-b", str(nbytes // MIB), "-t", *cases]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace")
     except subprocess.TimeoutExpired as error:

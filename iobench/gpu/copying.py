@@ -111,7 +111,7 @@ class Copy:
 
     ``device`` is the GPU that issues the copy; ``seen`` tells which memories its kernels can reach (pageable host
     memory is none of them: its pattern is written and read through the other side). ``repeats`` messages go with
-    one launch of the SM kernel. ``by_driver``: between two GPUs, by the copy engines of ``device``.
+    one launch of the SM kernel.
     """
 
     src: Memory
@@ -121,7 +121,6 @@ class Copy:
     engine: str
     stream: Any
     repeats: int = 1
-    by_driver: bool = False
     src_seen: bool = True
     dst_seen: bool = True
     turns: int = 0
@@ -153,10 +152,8 @@ class Copy:
 
     def _copy_engine(self) -> Callable[[int], Any]:
         from iobench import gpu
-        from iobench.gpu import driver
 
-        memcpy = driver.memcpy if self.by_driver else gpu.memcpy
-        layout, stream, src, dst = self.layout, self.stream, self.src.ptr, self.dst.ptr
+        memcpy, layout, stream, src, dst = gpu.memcpy, self.layout, self.stream, self.src.ptr, self.dst.ptr
         nbytes = layout.nbytes
 
         def enqueue(_: int) -> None:

@@ -46,7 +46,7 @@ def test_events_and_one_token(sampler: Sampler) -> None:
 
 def test_a_kernel_that_skips_its_tail_is_found(monkeypatch: pytest.MonkeyPatch, sampler: Sampler) -> None:
     text = kernels.source("kv").read_text(encoding="utf-8")
-    fault = ("first < end; first += together * U", "first + together < end; first += together * U")
+    fault = ("first < end; first += together * U", "first + together * U <= end; first += together * U")
     assert fault[0] in text
     module = gpu.require().RawModule(code=text.replace(*fault), options=("-std=c++17",), backend="nvrtc")
     true = kernels.function

@@ -10,7 +10,7 @@ from iobench import gpu
 from iobench import probe as probes
 from iobench.check import find_limit
 from iobench.errors import WrongData
-from iobench.gpu import driver, nvlink
+from iobench.gpu import nvlink
 from iobench.gpu.device import machine
 from iobench.probe import Probe
 from iobench.timing.sampler import Sampler
@@ -68,11 +68,11 @@ def test_a_load_from_a_peer_is_slower_than_a_local_one(sampler: Sampler) -> None
 
 
 def test_a_copy_that_is_short_is_wrong_data(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = driver.memcpy
+    whole = gpu.memcpy
 
     def short(dst: int, src: int, count: int, stream: Any) -> None:
         whole(dst, src, count - 4 if count == 64 * KIB else count, stream)
 
-    monkeypatch.setattr(driver, "memcpy", short)
+    monkeypatch.setattr(gpu, "memcpy", short)
     with pytest.raises(WrongData):
         P2P.measure({**COPY, "mode": "events", "nbytes": 64 * KIB}, sampler)
