@@ -93,7 +93,8 @@ class Session:
         if self.plan.request.budget is not None:
             self._end = time.monotonic() + self.plan.request.budget
         for number, job in enumerate(jobs):
-            self._launch(job, self._budget(jobs[number:]), observer)
+            if job.launch == 0 or not self._time_is_up():
+                self._launch(job, self._budget(jobs[number:]), observer)
         self._repeat_disturbed(observer)
         observer.finished()
 
@@ -123,6 +124,10 @@ class Session:
         left = max(self._end - time.monotonic() - REPEAT_SHARE * self.plan.request.budget, 0.0)
         wishes = [job.seconds(self.plan.request.quick) for job in jobs]
         return left * wishes[0] / sum(wishes)
+
+    def _time_is_up(self) -> bool:
+        """Tell whether the budget is spent: every point gets its first launch, no other begins after that."""
+        return self._end is not None and time.monotonic() >= self._end
 
     def _launch(self, job: Job, budget: float | None, observer: Observer) -> None:
         observer.job(job)

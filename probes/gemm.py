@@ -98,7 +98,7 @@ def shape_of(model: str, product: str, tokens: int) -> Shape:
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     found = [int(node.id.split(":")[1]) for node in topology.of("gpu") if node.get("vendor") == "NVIDIA"]
     if not found:
-        raise Unavailable("needs an NVIDIA GPU: the topology names none")
+        raise Unavailable("needs an NVIDIA GPU: the topology shows none")
     chosen = [number for number in axes["gpu"] if number in found]
     if not chosen:
         raise Unavailable(f"needs gpu:{axes['gpu'][0]}: the topology has {', '.join(f'gpu:{n}' for n in found)}")

@@ -449,3 +449,11 @@ def test_page_escapes_alt_texts(demo: tuple[Path, Path]) -> None:
     labels = re.findall(r'<svg role="img" aria-label="([^"]*)"', demo[1].read_text(encoding="utf-8"))
     assert len(labels) == 5
     assert all("GB/s at" in label or "ns at" in label or "us at" in label for label in map(html.unescape, labels))
+
+
+def test_probes_that_this_machine_cannot_run_share_a_sentence() -> None:
+    parts = [lines(name, {}, None, status="skipped", reason="needs a GPU", launches=1) for name in ("hbm", "kv")]
+    other = lines("p2p", {}, None, status="skipped", reason="needs two GPUs", launches=1)
+    said = [text for text in report.warnings(run_of([*parts[0], *parts[1], *other])) if "skipped" in text]
+    assert len(said) == 2
+    assert "hbm, kv: needs a GPU." in said[0].replace("Needs", "needs")

@@ -18,7 +18,7 @@ from iobench.units import format_seconds
 
 BAR = 0.9
 NEAR_FRACTION = 0.03
-BUDGET_SECONDS = 90.0
+BUDGET_SECONDS = 100.0
 QUICK_SECONDS = 30.0
 
 
