@@ -40,7 +40,10 @@ AXES = {
 }
 LAUNCHES = 3
 POINT_SECONDS = 0.1
-PLOTS = (Plot("The known workload: 20 us + nbytes / (2 GB/s)", x="nbytes", y="latency", where={"kind": "wait"}),)
+PLOTS = (
+    Plot("Overhead: an empty operation", x="kind", y="latency", where={"kind": "empty"}),
+    Plot("The known workload: 20 us + nbytes / (2 GB/s)", x="nbytes", y="latency", where={"kind": "wait"}),
+)
 MODELS = ({"kind": "hockney", "where": {"kind": "wait"}},)
 
 
