@@ -457,3 +457,12 @@ def test_probes_that_this_machine_cannot_run_share_a_sentence() -> None:
     said = [text for text in report.warnings(run_of([*parts[0], *parts[1], *other])) if "skipped" in text]
     assert len(said) == 2
     assert "hbm, kv: needs a GPU." in said[0].replace("Needs", "needs")
+
+
+def test_a_probe_that_cannot_run_here_has_no_empty_section(tmp_path: Path) -> None:
+    skipped = lines("hbm", {}, None, status="skipped", reason="needs a GPU", launches=1)
+    plain, page = report.write(run_of([*skipped, *demo_lines()]), tmp_path)
+    assert "needs a GPU" in plain.read_text(encoding="utf-8").replace("Needs", "needs")
+    assert "\n## hbm" not in plain.read_text(encoding="utf-8")
+    assert "\n## dram" in plain.read_text(encoding="utf-8")
+    assert ">hbm</h2>" not in page.read_text(encoding="utf-8")

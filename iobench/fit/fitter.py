@@ -29,7 +29,7 @@ def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **opti
     merged, findings = _merge(points)
     if len(merged) < chosen.least:
         raise UserError(
-            f"{len(merged)} sizes: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M"
+            f"{len(merged)} size{'' if len(merged) == 1 else 's'}: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M"
         )
     launches = max(len(groups) for groups in merged.values())
     if launches < _ENOUGH_LAUNCHES:

@@ -58,21 +58,22 @@ def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
             found += _whole_probes(run)
         groups: dict[tuple[str, str], list[Record]] = {}
         for record in run:
-            if verdicts[record.key].status == status and not _skipped_whole(record):
+            if verdicts[record.key].status == status and not skipped_whole(record):
                 alike = _FIGURE.sub("#", _why(record, verdicts[record.key]))
                 groups.setdefault((record.probe, alike), []).append(record)
         found += [_of_status(run, verdicts, status, members) for members in groups.values()]
     return [*found, *_budget(run), *_no_limit(run, verdicts), *_of_file(run)]
 
 
-def _skipped_whole(record: Record) -> bool:
+def skipped_whole(record: Record) -> bool:
+    """Tell whether the record says that this machine can't run its probe at all."""
     return record.status == "skipped" and not record.point
 
 
 def _whole_probes(run: Run) -> list[Notice]:
     """Return one sentence for all probes that this machine can't run for the same reason."""
     reasons: dict[str, list[str]] = {}
-    for record in filter(_skipped_whole, run):
+    for record in filter(skipped_whole, run):
         reasons.setdefault(record.reason, []).append(record.probe)
     return [
         Notice("skipped", f"{', '.join(names)}: {_sentence(reason)} {_NEXT['skipped']}")

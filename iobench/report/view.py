@@ -16,7 +16,7 @@ from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
 from iobench.report.matrix import MatrixView, matrices_of
 from iobench.report.models import ModelsView, models_view
 from iobench.report.names import about
-from iobench.report.notices import Notice, counts, notices
+from iobench.report.notices import Notice, counts, notices, skipped_whole
 from iobench.report.table import Table, table_of
 
 FOLD_ROWS = 24  # longer tables get a box of their own to scroll in, and are folded in Markdown
@@ -63,7 +63,8 @@ class View:
 def view_of(run: Run) -> View:
     """Judge, fit and draw the run; needs nothing but its records file."""
     verdicts = judge(run)
-    sections = tuple(_section(run, probe, verdicts) for probe in dict.fromkeys(record.probe for record in run))
+    shown = dict.fromkeys(record.probe for record in run if not skipped_whole(record))
+    sections = tuple(_section(run, probe, verdicts) for probe in shown)
     keys = key_figures(figure.chart for section in sections for figure in section.figures)
     machine = {name: value for name, value in run.header.machine.items() if name != "name"}
     request = {f"request.{name}": value for name, value in run.header.request.items()}
