@@ -28,9 +28,8 @@ def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **opti
     _check_options(chosen, options)
     merged, findings = _merge(points)
     if len(merged) < chosen.least:
-        raise UserError(
-            f"{len(merged)} size{'' if len(merged) == 1 else 's'}: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M"
-        )
+        count = "1 size" if len(merged) == 1 else f"{len(merged)} sizes"
+        raise UserError(f"{count}: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M")
     launches = max(len(groups) for groups in merged.values())
     if launches < _ENOUGH_LAUNCHES:
         count = "1 launch" if launches == 1 else f"{launches} launches"
