@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import Unavailable
-from iobench.units import MIB, format_size
+from iobench.units import KIB, MIB, format_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,7 +135,7 @@ def available_nbytes(root: Path = Path("/")) -> int | None:
 def meminfo(root: Path = Path("/")) -> dict[str, int]:
     """Return /proc/meminfo: bytes where it says kB, plain counts else."""
     found = re.findall(r"^(\w+)(?:\(\w+\))?:\s+(\d+)( kB)?$", _read(root / "proc/meminfo") or "", re.MULTILINE)
-    return {name: int(value) * (1024 if unit else 1) for name, value, unit in found}
+    return {name: int(value) * (KIB if unit else 1) for name, value, unit in found}
 
 
 def _cgroup_rooms(root: Path) -> Iterator[int | None]:
@@ -200,7 +200,7 @@ def smaps_entry(text: str, address: int) -> dict[str, int]:
                 break
             inside = int(span[1], 16) <= address < int(span[2], 16)
         elif inside and (counter := re.match(r"(\w+):\s+(\d+) kB", line)):
-            entry[counter[1]] = int(counter[2]) * 1024
+            entry[counter[1]] = int(counter[2]) * KIB
     return entry
 
 

@@ -49,8 +49,8 @@ class Observer:
 
 
 def run(
-    probes: Sequence[str] = (),
-    axes: Sequence[str] = (),
+    probes: str | Sequence[str] = (),
+    axes: str | Sequence[str] = (),
     out: str | Path | None = None,
     resume: str | Path | None = None,
     observer: Observer | None = None,
@@ -68,7 +68,8 @@ def run(
     if resume is not None:
         session = _resume(Path(resume), graph)
     else:
-        request = Request(probes=list(probes), axes=list(axes), **options)
+        names, assignments = ([text] if isinstance(text, str) else list(text) for text in (probes, axes))
+        request = Request(probes=names, axes=assignments, **options)
         session = _start(request, graph, Path(out) if out else None)
     with contextlib.closing(session):
         session.execute(observer)

@@ -81,13 +81,6 @@ def tails(groups: Sequence[np.ndarray]) -> Tails:
     return Tails(float(np.quantile(pooled, 0.05)), at(0.95, 20), at(0.99, 100), at(0.999, 1000), n)
 
 
-def resample_median(groups: Sequence[np.ndarray], rng: np.random.Generator) -> float:
-    """Return one bootstrap draw of the median: launches are resampled first, then iterations."""
-    chosen = rng.integers(0, len(groups), len(groups))
-    draws = [np.median(rng.choice(groups[i], len(groups[i]))) for i in chosen]
-    return float(np.median(draws))
-
-
 def _order_statistics(pooled: np.ndarray, confidence: float) -> tuple[float, float]:
     ordered = np.sort(pooled)
     n = len(ordered)

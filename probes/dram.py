@@ -260,12 +260,4 @@ def _placement(
 ) -> "Placement":
     from iobench.placement import Placement
 
-    topology = sampler.shared("topology", _discovered)
-    return Placement(topology, team.cpus, team.affinity(), pages, places, wanted)
-
-
-@contextlib.contextmanager
-def _discovered() -> Iterator["Topology"]:
-    from iobench.topology import discover
-
-    yield discover()
+    return Placement(sampler.topology, team.cpus, team.affinity(), pages, places, wanted)

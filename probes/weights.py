@@ -20,19 +20,18 @@ nobody else's, and keeps the disk busy. Your own checkpoint (path) is only read.
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import Unavailable, UserError
 from iobench.probe import Axis, Plot, Samples
 from iobench.record import Leg
+from iobench.units import KIB, MIB, format_size
 
 if TYPE_CHECKING:
     from iobench.storage.load import Stage, Workspace
     from iobench.timing.sampler import Sampler
     from iobench.topology.graph import Topology
 
-KIB, MIB = 1 << 10, 1 << 20
 NBYTES = 256 * MIB
 DIRECT = "direct"
 BUFFERED = ("buffered-cold", "buffered-warm", "mmap-cold", "mmap-warm")
@@ -89,7 +88,7 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
         path=loaded.verdict.path,
         proven=loaded.verdict.proven,
         evidence=loaded.evidence(),
-        legs=_legs(point["method"], stage),
+        legs=_legs(point["method"], stage, sampler.topology),
         notes=[*loaded.verdict.notes, *loaded.notes],
     )
 
@@ -138,8 +137,6 @@ def _leave_room(scratch: str, nbytes: int) -> None:
     """Raise Unavailable where the size that nobody asked for would crowd the disk."""
     import shutil
 
-    from iobench.units import format_size
-
     free = shutil.disk_usage(scratch).free
     if nbytes > free * MOST_OF_DISK:
         raise Unavailable(
@@ -148,17 +145,15 @@ def _leave_room(scratch: str, nbytes: int) -> None:
         )
 
 
-def _legs(method: str, stage: "Stage") -> list[Leg]:
+def _legs(method: str, stage: "Stage", topology: "Topology") -> list[Leg]:
     device = f"block:{stage.device.name}" if stage.device else ""
     legs = [Leg(device, "mem:0")] if device and not method.endswith("-warm") else []
-    cache = _last_level_cache()
+    cache = _last_level_cache(topology)
     if method != DIRECT and cache and stage.nbytes >= BEYOND_CACHES * cache:
         legs.append(Leg("mem:0", "cpu:0"))
     return legs
 
 
-def _last_level_cache() -> int:
+def _last_level_cache(topology: "Topology") -> int:
     """Return the bytes of the largest cache, 0 where unknown."""
-    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    texts = [file.read_text().strip() for file in sizes]
-    return max((int(text[:-1]) * KIB for text in texts if text[:-1].isdigit() and text.endswith("K")), default=0)
+    return max((int(cache.get("nbytes", 0)) for cache in topology.of("cache")), default=0)

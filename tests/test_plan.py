@@ -102,3 +102,10 @@ def test_disturbed_points_are_measured_once_more_unless_most_were(
     session.close()
     assert begun == [(0, 2), (1, 2), *[(2, 1)] * again]
     assert record.read(tmp_path).records[0].status == ("ok" if again else "suspect")
+
+
+def test_one_name_and_one_assignment_need_no_list(tmp_path: Path) -> None:
+    import iobench
+
+    found = iobench.run("null", "kind=empty", out=tmp_path / "r", launches=1)
+    assert [entry.point for entry in found] == [{"kind": "empty"}]

@@ -264,5 +264,5 @@ def test_a_slow_disk_gets_one_sample_a_launch(sampler: Sampler) -> None:
 def test_small_checkpoints_claim_no_limit_of_the_memory(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     for cache_nbytes, memory in ((32 * MIB, []), (0, []), (MIB // 2, ["mem:0"])):
         # by the function's own globals: another test may have loaded the file again
-        monkeypatch.setitem(WEIGHTS.measure.__globals__, "_last_level_cache", lambda nbytes=cache_nbytes: nbytes)
+        monkeypatch.setitem(WEIGHTS.measure.__globals__, "_last_level_cache", lambda _, nbytes=cache_nbytes: nbytes)
         assert [leg.src for leg in measured(point("buffered-warm"), sampler).legs] == memory

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from iobench.stats import median_interval, resample_median, tails
+from iobench.stats import median_interval, tails
 
 SECONDS = st.floats(1e-9, 1e3)
 GROUPS = st.lists(st.lists(SECONDS, min_size=1, max_size=30), min_size=1, max_size=5)
@@ -144,14 +144,6 @@ def test_tails_are_in_order(seed: int, spread: float) -> None:
     assert found.p99 is not None
     assert found.p999 is not None
     assert found.p5 <= found.p95 <= found.p99 <= found.p999
-
-
-def test_resample_median_stays_inside_the_samples_and_follows_the_seed() -> None:
-    groups = [np.array([1.0, 2.0, 3.0]), np.array([4.0])]
-    draws = [resample_median(groups, np.random.default_rng(seed)) for seed in range(50)]
-    assert all(1.0 <= draw <= 4.0 for draw in draws)
-    assert len(set(draws)) > 3
-    assert draws[7] == resample_median(groups, np.random.default_rng(7))
 
 
 @pytest.mark.parametrize("launches", [2, 3, 5])

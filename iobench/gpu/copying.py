@@ -13,7 +13,6 @@ from iobench.units import KIB
 if TYPE_CHECKING:
     from iobench.gpu.device import Device
 
-ENGINES = ("ce", "sm")
 SEED, POISON = 0x10BE, 0xDEAD
 _WHOLE = 256  # messages of a multiple of this stand without gaps: each keeps the alignment that CUDA gives a buffer
 _GAP_STRIDE = 4 * KIB

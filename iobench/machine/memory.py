@@ -8,6 +8,7 @@ from typing import Any
 
 from iobench.machine import read
 from iobench.machine.cpu import allowed
+from iobench.units import KIB
 
 _THP = "sys/kernel/mm/transparent_hugepage"
 _VM = "proc/sys/vm"
@@ -39,7 +40,7 @@ def available(root: Path) -> int | None:
 
 
 def _kib(info: dict[str, int], name: str) -> int | None:
-    return info[name] * 1024 if name in info else None
+    return info[name] * KIB if name in info else None
 
 
 def _pools(root: Path) -> list[dict[str, Any]]:
@@ -48,5 +49,5 @@ def _pools(root: Path) -> list[dict[str, Any]]:
         match = re.fullmatch(r"hugepages-([0-9]+)kB", folder.name)
         total, free = read.number(folder / "nr_hugepages"), read.number(folder / "free_hugepages")
         if match and total is not None:
-            pools.append(read.known(page_nbytes=int(match[1]) * 1024, total=total, free=free))
+            pools.append(read.known(page_nbytes=int(match[1]) * KIB, total=total, free=free))
     return sorted(pools, key=lambda pool: str(pool["page_nbytes"]).zfill(20))

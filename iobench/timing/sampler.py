@@ -10,12 +10,16 @@ import contextlib
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench import stats
 from iobench.timing.clock import COST_FRACTION, Clock
+
+if TYPE_CHECKING:
+    from iobench.topology.graph import Topology
 
 TARGET_FRACTION = 0.01  # stop when half the interval is narrower than this part of the median
 MIN_SAMPLES = 5
@@ -42,7 +46,7 @@ class Sampler:
     """Handed to ``measure``: how long to sample, how precisely, and what the launch shares.
 
     ``budget`` is the seconds this point may take. ``launch`` counts process launches from 0.
-    ``shared`` keeps expensive things (rank groups, files) for the whole launch.
+    ``shared`` keeps expensive things (rank groups, files) for the whole launch, ``topology`` is this machine.
     """
 
     budget: float = 1.0
@@ -54,6 +58,13 @@ class Sampler:
     clock: Clock = field(default_factory=Clock)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _shared: dict[Hashable, Any] = field(default_factory=dict)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """This machine, discovered once in the launch."""
+        from iobench.topology import discover
+
+        return discover()
 
     def shared(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Any:
         """Return what ``make()`` yields on entering; made once per launch, closed when it ends."""
