@@ -67,3 +67,27 @@ def test_examples_in_the_package_docstring_name_real_functions() -> None:
     names = set(re.findall(r"iobench\.(\w+)\(", iobench.__doc__ or ""))
     assert names == {"run", "load", "fit", "compare"}
     assert all(callable(getattr(iobench, name)) for name in names)
+
+
+def test_the_transcript_is_the_committed_reference_run() -> None:
+    from iobench import report
+
+    (folder,) = (path for path in (ROOT / "reports" / "reference").iterdir() if path.name in README)
+    run = iobench.load(folder)
+    assert f"\npoints: {report.verdict_line(run)}\n" in README
+    assert all((folder / name).exists() for name in ("report.md", "report.html"))
+    for record in run:
+        assert record.probe in catalogue.probes.files()
+
+
+def test_committed_reports_name_nobody() -> None:
+    odd = re.compile(
+        r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # UUID
+        r"|(?:[0-9a-f]{2}:){5}[0-9a-f]{2}"  # MAC address
+        r"|\b(?!127\.)(?:\d{1,3}\.){3}\d{1,3}\b"  # IPv4 address
+        r"|/home/|/root/",
+        re.IGNORECASE,
+    )
+    for file in (ROOT / "reports" / "reference").rglob("*"):
+        if file.suffix in (".jsonl", ".md", ".html"):
+            assert odd.search(file.read_text(encoding="utf-8")) is None, file
