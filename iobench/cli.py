@@ -170,7 +170,8 @@ def check(path: RunPath) -> None:
     verdicts = judge(finished)
     for record in finished:
         verdict = verdicts[record.key]
-        console.print(f"{verdict.status:10} {record.key}: {verdict.sentence}", markup=False, highlight=False)
+        text = f"{verdict.status:10} {record.key}: {verdict.sentence}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     if any(record.wrong_data for record in finished):
         raise typer.Exit(EXIT_WRONG_DATA)
     raise typer.Exit(EXIT_FAILED if any(v.status == "impossible" for v in verdicts.values()) else EXIT_OK)
