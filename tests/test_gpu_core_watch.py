@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -241,8 +242,12 @@ def test_a_number_of_another_namespace_is_taken_for_us() -> None:
 
 
 def test_this_session_is_ours() -> None:
-    assert others([Process(os.getpid(), 50)]) == []
-    assert others([Process(os.getpid(), 50), Process(1, 50)], name_of=named({1: "init"}))[0].pid == 1
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as foreign:
+        found = others([Process(os.getpid(), 50), Process(os.getppid(), 50), Process(foreign.pid, 50)])
+        foreign.kill()
+    ours = {os.getpid(), *([os.getppid()] if os.getsid(os.getppid()) == os.getsid(0) else [])}
+    assert foreign.pid in [other.pid for other in found]
+    assert not ours & {other.pid for other in found}
 
 
 def test_a_busy_process_makes_the_samples_suspect(tmp_path: Path) -> None:
