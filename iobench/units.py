@@ -80,6 +80,13 @@ def format_rate(bytes_per_s: float, digits: int = 3) -> str:
     return f"{_digits(bytes_per_s / GB, digits)} GB/s"
 
 
+def format_flops(flops_per_s: float) -> str:
+    """Return floating-point operations per second in TFLOP/s (1e12), or GFLOP/s below one."""
+    if abs(flops_per_s) >= 1000 * GB:
+        return f"{_digits(flops_per_s / GB / 1000)} TFLOP/s"
+    return f"{_digits(flops_per_s / GB)} GFLOP/s"
+
+
 def format_seconds(seconds: float, digits: int = 3) -> str:
     """Return a time in the unit that suits it, ns, us, ms or s; what rounds up to a unit is shown in it."""
     if not math.isfinite(seconds):

@@ -17,6 +17,7 @@ from iobench.report.matrix import MatrixView, matrices_of
 from iobench.report.models import ModelsView, models_view
 from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices, skipped_whole
+from iobench.report.roofline import rooflines_of
 from iobench.report.table import Table, table_of
 
 FOLD_ROWS = 24  # longer tables get a box of their own to scroll in, and are folded in Markdown
@@ -100,5 +101,6 @@ def topology_text(run: Run) -> str:
 def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Section:
     table = table_of(run, probe, verdicts)
     title = str(about(run, probe).get("title", ""))
-    figures, matrices = tuple(figures_of(run, probe, verdicts)), tuple(matrices_of(run, probe, verdicts))
+    figures = tuple(figures_of(run, probe, verdicts))
+    matrices = (*matrices_of(run, probe, verdicts), *rooflines_of(run, probe, verdicts))
     return Section(probe, title, figures, matrices, table, len(table.rows) > FOLD_ROWS)
