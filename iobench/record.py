@@ -15,7 +15,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,8 @@ class Line:
 
     ``seconds`` is raw: [rank][iteration], each the duration of ``ops`` operations. ``nbytes`` is the
     size asked for, ``moved`` the bytes really moved by one operation by the rule ``moved_rule``.
+    ``aggregate`` is "" for raw samples; else it says what each value in ``seconds`` is already ("mean of 20
+    iterations, mean over ranks"): no interval can be known from one of them, and no tail from any number.
     """
 
     probe: str
@@ -84,6 +86,7 @@ class Line:
     state: dict[str, Any] = field(default_factory=dict)
     started: str = ""
     elapsed: float = 0.0
+    aggregate: str = ""
 
     @property
     def key(self) -> str:
@@ -187,17 +190,29 @@ class Record:
 
         return [np.max(np.asarray(line.seconds, dtype=float), axis=0) / line.ops for line in self.used]
 
+    @property
+    def aggregate(self) -> str:
+        """What each value is where it is no raw sample ("mean of 20 iterations"); "" for raw samples."""
+        return next((line.aggregate for line in self.used if line.aggregate), "")
+
     @cached_property
     def time(self) -> Interval:
-        """Median seconds per operation with its interval; ValueError when nothing was measured."""
+        """Median seconds per operation with its interval; ValueError when nothing was measured.
+
+        A single aggregate hides how its samples spread: its interval is not ``known``.
+        """
         from iobench.stats import median_interval
 
-        return median_interval(self.groups)
+        interval = median_interval(self.groups)
+        return replace(interval, known=False) if self.aggregate and interval.n == 1 else interval
 
     @cached_property
     def tails(self) -> Tails:
-        from iobench.stats import tails
+        """The tail quantiles of the raw samples; all None where the values are aggregates."""
+        from iobench.stats import Tails, tails
 
+        if self.aggregate:
+            return Tails(None, None, None, None, sum(len(group) for group in self.groups))
         return tails(self.groups)
 
     @property
@@ -400,6 +415,7 @@ def _frame_row(record: Record) -> dict[str, Any]:
     row.update(nbytes=record.nbytes, moved=record.moved, quantity=record.quantity)
     if record.used:
         time = record.time
-        row.update(seconds=time.median, seconds_low=time.low, seconds_high=time.high, n=time.n)
+        row.update(seconds=time.median, n=time.n, aggregate=record.aggregate)
+        row.update(seconds_low=time.low if time.known else None, seconds_high=time.high if time.known else None)
         row.update(bytes_per_s=record.bytes_per_s, launches=time.groups)
     return row

@@ -32,13 +32,18 @@ _MOST_HALF = 50.0  # of a logarithm: a factor of 5e21 says "unknown" without ove
 
 @dataclass(frozen=True)
 class Interval:
-    """A median and its confidence interval, in the unit of the samples."""
+    """A median and its confidence interval, in the unit of the samples.
+
+    ``known`` is False for one value that is an aggregate already: ``low`` and ``high`` are the value itself then
+    and say nothing.
+    """
 
     median: float
     low: float
     high: float
     n: int
     groups: int
+    known: bool = True
 
     @property
     def fraction(self) -> float:
@@ -50,7 +55,7 @@ class Interval:
 class Tails:
     """Tail quantiles; None where n is too small for the quantile to mean anything."""
 
-    p5: float
+    p5: float | None
     p95: float | None
     p99: float | None
     p999: float | None

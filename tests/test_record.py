@@ -514,3 +514,48 @@ def test_undisturbed_launches_count_alone_where_there_are_two(
     (merged,) = merge(lines)
     assert [entry.launch for entry in merged.used] == used
     assert merged.status == status
+
+
+# --- aggregates: a peer's means, not samples ----------------------------------------------------------
+
+MEAN = "mean of 20 iterations, mean over ranks"
+
+
+def test_one_aggregate_has_no_interval_and_no_tails() -> None:
+    only = Record("dram", {}, [line(seconds=[[2e-3]], aggregate=MEAN)])
+    assert only.aggregate == MEAN
+    assert (only.time.median, only.time.known, only.time.fraction) == (2e-3, False, math.inf)
+    assert (only.tails.p5, only.tails.p95, only.tails.n) == (None, None, 1)
+
+
+def test_many_aggregates_have_an_interval_but_never_tails() -> None:
+    launches = [line(launch=k, seconds=[[1e-3 + k * 1e-5] * 200], aggregate=MEAN) for k in range(3)]
+    several = Record("dram", {}, launches)
+    assert several.time.known
+    assert several.time.low < several.time.median < several.time.high
+    assert several.tails.p99 is None
+    raw = Record("dram", {}, [line(seconds=[[2e-3]])])
+    assert raw.aggregate == ""
+    assert raw.time.known
+
+
+def test_the_aggregate_survives_the_file_and_old_files_have_none(tmp_path: Path) -> None:
+    old = asdict(line(point={"op": "old"}))
+    del old["aggregate"]
+    texts = [HEADER.to_json(), line(seconds=[[2e-3]], aggregate=MEAN).to_json(), json.dumps({"type": "point", **old})]
+    run = read(write(tmp_path, *texts, ""))
+    assert [record.aggregate for record in run] == [MEAN, ""]
+    with_number = changed(aggregate=3)
+    assert "aggregate is int" in refused(write(tmp_path, HEADER.to_json(), with_number, ""))
+
+
+def test_a_table_does_not_pretend_an_interval_for_an_aggregate() -> None:
+    from iobench.record import Run
+    from iobench.report.table import _time_cells
+
+    one = Record("dram", {}, [line(seconds=[[2e-3]], aggregate=MEAN)])
+    cells = _time_cells(one)
+    assert (cells["95 % interval"], cells["P95"], cells["P99"]) == ("unknown", "-", "-")
+    frame = Run(Path("x"), HEADER, [one]).to_frame()
+    assert math.isnan(float(frame.loc[0, "seconds_low"] if frame.loc[0, "seconds_low"] is not None else "nan"))
+    assert frame.loc[0, "aggregate"] == MEAN

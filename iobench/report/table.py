@@ -94,7 +94,7 @@ def _time_cells(record: Record) -> dict[str, str]:
     time, tails = record.time, record.tails
     return {
         "median": format_seconds(time.median),
-        "95 % interval": _interval(time.low, time.high),
+        "95 % interval": _interval(time.low, time.high) if time.known else "unknown",
         "P95": "-" if tails.p95 is None else format_seconds(tails.p95),
         "P99": "-" if tails.p99 is None else format_seconds(tails.p99),
         "n": f"{time.n} / {time.groups}",
