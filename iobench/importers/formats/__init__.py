@@ -1,0 +1,1 @@
+"""One file per format; the package's docstring (iobench.importers) says what a file must have."""

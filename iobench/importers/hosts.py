@@ -1,0 +1,38 @@
+"""Replaces host names by node-1, node-2: a log may be shown to others without naming a machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from iobench.importers.imported import Imported
+
+FIGURES = "rows"  # this part of the evidence holds line numbers and figures only
+
+
+def hide_hosts(imported: Imported) -> None:
+    """Replace every name in ``imported.hosts``, in the order first seen, in everything that was read."""
+    numbered = {host: f"node-{number}" for number, host in enumerate(dict.fromkeys(imported.hosts), start=1)}
+    if not numbered:
+        return
+    pattern = re.compile(
+        r"(?<![\w.-])(" + "|".join(re.escape(host) for host in sorted(numbered, key=len, reverse=True)) + r")(?![\w-])"
+    )
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(lambda match: numbered[match[1]], value)
+        if isinstance(value, list):
+            return [hide(item) for item in value]
+        if isinstance(value, dict):
+            return {hide(key): item if key == FIGURES else hide(item) for key, item in value.items()}
+        return value
+
+    imported.hosts = list(numbered.values())
+    for name in ("problems", "normalised", "incomplete", "machine", "topology", "environment", "about"):
+        setattr(imported, name, hide(getattr(imported, name)))
+    imported.unread = [replace(row, text=hide(row.text), why=hide(row.why)) for row in imported.unread]
+    for line in imported.lines:
+        line.point, line.evidence, line.state = hide(line.point), hide(line.evidence), hide(line.state)
+        line.reason, line.path, line.notes = hide(line.reason), hide(line.path), hide(line.notes)

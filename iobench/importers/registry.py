@@ -1,0 +1,92 @@
+"""Finds the formats, and the one that reads a log."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Protocol, cast
+
+from iobench.errors import UserError
+from iobench.importers import formats
+from iobench.importers.hosts import hide_hosts
+from iobench.importers.imported import Imported
+from iobench.importers.log import Log
+
+SURE = 0.5  # a STATE format that is so sure of a log adds its facts
+
+
+class Format(Protocol):
+    """One file of ``iobench.importers.formats``."""
+
+    TITLE: str
+    STATE: bool
+
+    def recognise(self, head: str) -> float: ...
+    def read(self, log: Log) -> Imported: ...
+
+
+@cache
+def all_formats() -> dict[str, Format]:
+    """Return every format by its name (the file's, with hyphens)."""
+    found = {}
+    for module in sorted(pkgutil.iter_modules(formats.__path__), key=lambda module: module.name):
+        if not module.name.startswith("_"):
+            loaded = importlib.import_module(f"{formats.__name__}.{module.name}")
+            found[module.name.replace("_", "-")] = cast(Format, loaded)
+    return found
+
+
+def names() -> list[str]:
+    """Return the names that ``--as`` takes."""
+    return list(all_formats())
+
+
+def scores(log: Log) -> dict[str, float]:
+    """Return name -> how sure each format is, the surest first, those that are not at all left out."""
+    found = {name: float(fmt.recognise(log.head)) for name, fmt in all_formats().items()}
+    return dict(sorted(((n, s) for n, s in found.items() if s > 0), key=lambda item: -item[1]))
+
+
+def read_log(log: Log, as_format: str = "", keep_hosts: bool = False) -> Imported:
+    """Return what the log holds, read by the surest format or the named one; UserError where none fits."""
+    found = scores(log)
+    name = _chosen(log, as_format, found)
+    imported = all_formats()[name].read(log)
+    imported.format = name
+    for other, score in found.items():
+        if other != name and score >= SURE:
+            _add(imported, log, other)
+    imported.problems[:0] = log.problems
+    if not keep_hosts:
+        hide_hosts(imported)
+    return imported
+
+
+def _chosen(log: Log, as_format: str, found: dict[str, float]) -> str:
+    if as_format:
+        if as_format not in all_formats():
+            raise UserError(f"no format '{as_format}': --as takes {', '.join(names())}")
+        return as_format
+    measuring = [name for name in found if not all_formats()[name].STATE]
+    if not measuring and not found:
+        raise UserError(
+            f"{log.name} is no log of a tool that iobench knows ({', '.join(names())}): "
+            "look whether it is the tool's own output, or name its format with --as"
+        )
+    return (measuring or list(found))[0]
+
+
+def _add(imported: Imported, log: Log, name: str) -> None:
+    """Add the facts of a further format that knows the log; a second kind of measurement is only mentioned."""
+    fmt = all_formats()[name]
+    if not fmt.STATE:
+        imported.problem(f"the log looks like one of {fmt.TITLE} too: import it again with --as {name}")
+        return
+    facts = fmt.read(log)
+    imported.machine = {**facts.machine, **imported.machine}
+    imported.topology = imported.topology or facts.topology
+    imported.environment = {**facts.environment, **imported.environment}
+    imported.hosts += [host for host in facts.hosts if host not in imported.hosts]
+    for sentence in facts.problems:
+        imported.problem(sentence)

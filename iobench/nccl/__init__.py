@@ -1,0 +1,1 @@
+"""What NCCL says of itself: its log and its topology files."""
