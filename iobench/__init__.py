@@ -24,10 +24,10 @@ _VERBS = ("run", "fit", "compare", "check", "report", "topology")
 
 
 def load(path: str | Path) -> Run:
-    """Read a run from its folder or file; UserError where it is none."""
-    from iobench.record import read
+    """Read a run: its folder or file, "published:NAME", or another tool's log; UserError where it is none."""
+    from iobench import sources
 
-    return read(path)
+    return sources.open(path)
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,10 @@ Axes = Annotated[
 ProbeDirs = Annotated[
     list[str] | None, typer.Option("--probes", metavar="DIR", help="A folder with probes of your own.")
 ]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or its records.jsonl.")]
+RunPath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's folder, published:NAME, or the log of another tool.")
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to (the run's own).")]
 
 
 def main() -> None:
@@ -149,15 +152,15 @@ def run(
 
 
 @app.command()
-def report(path: RunPath) -> None:
-    """Write report.md and report.html beside a run's records."""
-    _finish(_load(path), True)
+def report(path: RunPath, out: Out = None) -> None:
+    """Write report.md and report.html beside a run's records; of anything else, to the current folder."""
+    _finish(_load(path), True, out)
 
 
 @app.command()
-def fit(path: RunPath) -> None:
-    """Fit the latency models of a run and write models.json beside it."""
-    _show_models(_load(path))
+def fit(path: RunPath, out: Out = None) -> None:
+    """Fit the latency models of a run and write models.json beside it; of anything else, to the current folder."""
+    _show_models(_load(path), out)
 
 
 @app.command()
@@ -184,6 +187,14 @@ def compare(a: RunPath, b: RunPath) -> None:
     from iobench.compare import compare as compare_runs
 
     typer.echo(reports.compare_text(compare_runs(_load(a), _load(b))))
+
+
+@app.command()
+def published(name: Annotated[str | None, typer.Argument(help="Show this curve's sources and notes.")] = None) -> None:
+    """List the published curves to compare with: what was measured, and whose numbers they are."""
+    from iobench import published as curves
+
+    typer.echo(curves.details(name) if name else curves.table())
 
 
 @app.command()
@@ -231,15 +242,15 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def _load(path: Path) -> Run:
-    from iobench.record import read
+    from iobench import sources
 
-    finished = read(path)
+    finished = sources.open(path)
     for warning in finished.warnings:
         sys.stderr.write(f"iobench: {warning}\n")
     return finished
 
 
-def _finish(finished: Run, write: bool) -> None:
+def _finish(finished: Run, write: bool, out: Path | None = None) -> None:
     """Print the summary; write the report and the models if asked."""
     from iobench import report as reports
 
@@ -247,23 +258,35 @@ def _finish(finished: Run, write: bool) -> None:
     reports.show(console, finished)
     if not write:
         return
-    _save_models(finished)
-    markdown, page = reports.write(finished, finished.path.parent)
+    _save_models(finished, out)
+    markdown, page = reports.write(finished, _folder_for(finished, out))
     console.print(f"\nreport: {markdown}\n        {page}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _save_models(finished: Run) -> Path:
+def _folder_for(finished: Run, out: Path | None) -> Path:
+    """Return where what is derived from a run goes: --out, else beside its records, else the current folder."""
+    from iobench import sources
+
+    folder = out or sources.home(finished) or Path()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}; choose another folder with --out") from error
+    return folder
+
+
+def _save_models(finished: Run, out: Path | None = None) -> Path:
     from iobench.fit import fit_run, save
 
-    return save(fit_run(finished), finished.path.parent / "models.json")
+    return save(fit_run(finished), _folder_for(finished, out) / "models.json")
 
 
-def _show_models(finished: Run) -> None:
+def _show_models(finished: Run, out: Path | None = None) -> None:
     from iobench import report as reports
 
     console = _console()
     reports.show_models(console, finished)
-    console.print(f"models: {_save_models(finished)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"models: {_save_models(finished, out)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _exit_status(finished: Run) -> int:
