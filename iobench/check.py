@@ -94,7 +94,7 @@ def verdict(record: Record, topology: Topology | None) -> Verdict:
     status, sentence = _status(record, limit)
     if limit is None:
         return Verdict(status, _join(sentence, _unknown(missing)))
-    seconds = record.time.median
+    seconds = record.median
     fraction = limit.seconds / seconds
     share = f"{_percent(fraction)} of {limit.where}'s limit {format_rate(limit.bytes_per_s)} ({limit.source})"
     if status == "impossible":
@@ -168,7 +168,7 @@ def _shared(loads: Iterable[_Load]) -> list[_Load]:
 
 def _status(record: Record, limit: Limit | None) -> tuple[str, str]:
     """Return status and the first part of the sentence of a record that has samples."""
-    seconds = record.time.median
+    seconds = record.median
     if limit and seconds < limit.seconds:
         measured = format_rate(limit.nbytes / seconds)
         return "impossible", (

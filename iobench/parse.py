@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from iobench import batch
 from iobench.errors import UserError
 from iobench.record import QUANTITIES, SCHEMA, STATUSES, Header, Leg, Line
 
@@ -26,27 +30,54 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def parse(file: Path, data: bytes) -> tuple[Header, list[Line], list[dict[str, Any]], list[str]]:
-    """Return header, lines, resume marks and warnings; a torn last line is a warning, other damage a UserError."""
-    raw = data.split(b"\n")
-    torn = raw.pop()
-    warnings = (
-        [f"{file}: the last line is incomplete (the run was killed while writing) and was left out"] if torn else []
-    )
-    if not raw:
+def parse(file: Path, data: bytes | BinaryIO) -> tuple[Header, Iterator[Line], list[dict[str, Any]], list[str]]:
+    """Return header, lines, resume marks and warnings; the last two are filled while the lines are taken.
+
+    A torn last line is a warning, other damage a UserError.
+    """
+    stream = io.BytesIO(data) if isinstance(data, bytes) else data
+    first = stream.readline()
+    if not first.endswith(b"\n"):
         raise UserError(f"{file} holds no complete line: it is no run of iobench, or one that died at once; run again")
-    header = _header(file, _object(f"{file}:1", raw[0]))
-    lines, resumed = [], []
-    for number, text in enumerate(raw[1:], start=2):
-        where = f"{file}:{number}"
-        value = _object(where, text)
-        if value.get("type") == "point":
-            lines.append(_line(where, value))
-        elif value.get("type") == "resume":
-            resumed.append(value)
-        else:
-            raise UserError(f"{where}: unknown line type {_shown(value.get('type'))}; the file is damaged or foreign")
-    return header, lines, resumed, warnings
+    header = _header(file, _object(f"{file}:1", first))
+    resumed: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    return header, _lines(file, stream, resumed, warnings), resumed, warnings
+
+
+def _lines(file: Path, stream: BinaryIO, resumed: list[dict[str, Any]], warnings: list[str]) -> Iterator[Line]:
+    builder, number = batch.Builder(), 2
+    while texts := list(islice(stream, batch.LINES)):
+        if not texts[-1].endswith(b"\n"):
+            warnings.append(f"{file}: the last line is incomplete (the run was killed while writing) and was left out")
+            texts.pop()
+        values = batch.decode(texts) if texts else []
+        for place, text in enumerate(texts):
+            where = f"{file}:{number + place}"
+            value = values[place] if values else _object(where, text)
+            line = builder.line(value) or _checked(where, value, builder, resumed)
+            if line is not None:
+                yield _sound(where, line)
+        number += len(texts)
+
+
+def _checked(where: str, value: dict[str, Any], builder: batch.Builder, resumed: list[dict[str, Any]]) -> Line | None:
+    """Return the line of an object of a shape not met before; None for a resume mark."""
+    if value.get("type") == "point":
+        line = _line(where, value)
+        builder.learn(value, line)
+        return line
+    if value.get("type") != "resume":
+        raise UserError(f"{where}: unknown line type {_shown(value.get('type'))}; the file is damaged or foreign")
+    resumed.append(value)
+    return None
+
+
+def _sound(where: str, line: Line) -> Line:
+    found = problem(line)
+    if found:
+        raise UserError(f"{where}: {found}; the file is damaged or newer than this iobench")
+    return line
 
 
 def problem(line: Line) -> str:
@@ -101,9 +132,6 @@ def _line(where: str, value: dict[str, Any]) -> Line:
     line: Line = _build(Line, {**value, "legs": []}, where)
     line.legs = [_build(Leg, leg, where) for leg in legs]
     _items(line.notes, str, f"{where}: notes")
-    found = problem(line)
-    if found:
-        raise UserError(f"{where}: {found}; the file is damaged or newer than this iobench")
     return line
 
 
@@ -146,6 +174,8 @@ def _counts(line: Line) -> str:
 
 def _point(line: Line) -> str:
     for name, value in line.point.items():
+        if type(value) is str:
+            continue
         if not (value is None or isinstance(value, (str, int, float))):
             return f"point: {name} is {type(value).__name__}, not a number or text"
         if isinstance(value, (int, float)) and not -_MOST_COUNT <= value <= _MOST_COUNT:
@@ -164,13 +194,21 @@ def _legs(line: Line) -> str:
 
 def _samples(line: Line) -> str:
     for name, rows in (("seconds", line.seconds), ("warmup", line.warmup)):
+        if not rows:
+            continue
         widths = {len(row) if isinstance(row, list) else -1 for row in rows}
         if len(widths) > 1 or -1 in widths:
             return f"{name} is not [rank][iteration]"
-        if not all(_duration(item) for row in rows for item in row):
+        if not all(_durations(row) for row in rows):
             return f"{name} holds something that is no positive number of seconds"
     empty = not line.seconds or not line.seconds[0]
     return f"status {line.status} without samples" if empty and line.status in ("ok", "suspect") else ""
+
+
+def _durations(row: list[Any]) -> bool:
+    if set(map(type, row)) == {float}:  # by far the most: two comparisons tell, and NaN is no JSON
+        return min(row) >= _LEAST_SECONDS and max(row) <= _MOST_SECONDS and not any(map(math.isnan, row))
+    return all(map(_duration, row))
 
 
 def _duration(value: Any) -> bool:

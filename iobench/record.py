@@ -9,12 +9,15 @@ Schema history
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import gc
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,10 +35,12 @@ SCHEMA = 1
 FILE_NAME = "records.jsonl"
 STATUSES = ("ok", "suspect", "skipped", "failed")
 _LEAST_CLEAN = 2
+_MANY_BLOCKS = 1_000_000
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make a new one each time
 QUANTITIES = ("bandwidth", "latency")
 
 
-@dataclass
+@dataclass(slots=True)
 class Leg:
     """One stretch of the way the bytes took, between two nodes of the topology graph.
 
@@ -52,7 +57,7 @@ class Leg:
     bytes_per_s: float | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Line:
     """One point in one launch, as it stands in the file.
 
@@ -128,7 +133,7 @@ class Record:
     point: dict[str, Any]
     lines: list[Line]
 
-    @property
+    @cached_property
     def key(self) -> str:
         return point_key(self.probe, self.point)
 
@@ -215,10 +220,17 @@ class Record:
             return Tails(None, None, None, None, sum(len(group) for group in self.groups))
         return tails(self.groups)
 
+    @cached_property
+    def median(self) -> float:
+        """Median seconds per operation, ``time.median`` without its interval; ValueError when nothing was measured."""
+        if not self.used:
+            raise ValueError("no samples: a median needs at least one")
+        return middle([middle(_slowest(line.seconds)) / line.ops for line in self.used])
+
     @property
     def bytes_per_s(self) -> float:
         """Bytes really moved over the median time."""
-        return self.moved / self.time.median
+        return self.moved / self.median
 
     @property
     def bytes_per_s_interval(self) -> tuple[float, float]:
@@ -261,7 +273,7 @@ class Run:
 
 def point_key(probe: str, point: dict[str, Any]) -> str:
     """Return a point's identity: the probe and its axes in alphabetical order."""
-    return f"{probe} {json.dumps(point, sort_keys=True, separators=(',', ':'))}"
+    return f"{probe} {_SORTED.encode(point)}"
 
 
 def dumps(value: Any) -> str:
@@ -284,14 +296,41 @@ def read(path: str | Path) -> Run:
     file = Path(path)
     if file.is_dir():
         file = file / FILE_NAME
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}; give a run's folder or its {FILE_NAME}") from error
     from iobench.parse import parse
 
-    header, lines, resumed, warnings = parse(file, data)
-    return Run(file, header, merge(lines), warnings, resumed)
+    try:
+        with file.open("rb") as stream, _no_collections():
+            header, lines, resumed, warnings = parse(file, stream)
+            return Run(file, header, merge(lines), warnings, resumed)
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}; give a run's folder or its {FILE_NAME}") from error
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Hold the garbage collector back: none of a million new objects is garbage, and it would look at each again."""
+    was = gc.isenabled()
+    gc.disable()
+    before = sys.getallocatedblocks()
+    try:
+        yield
+    finally:
+        if sys.getallocatedblocks() - before > _MANY_BLOCKS:
+            gc.freeze()  # so many that looking at them once takes seconds; none of them is part of a cycle
+        if was:
+            gc.enable()
+
+
+def middle(values: Sequence[float]) -> float:
+    """Return the median of a few numbers, the one that NumPy gives, without the cost of an array."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _slowest(rows: list[list[float]]) -> Sequence[float]:
+    """Return the maximum over ranks of each iteration."""
+    return rows[0] if len(rows) == 1 else list(map(max, *rows))
 
 
 def merge(lines: Iterable[Line]) -> list[Record]:
@@ -300,17 +339,24 @@ def merge(lines: Iterable[Line]) -> list[Record]:
     A launch of another source (the probe was edited before a resume) replaces all earlier ones: what two
     sources measured is not one thing.
     """
-    by_key: dict[str, dict[int, Line]] = {}
+    by_key: dict[str, list[Line]] = {}
     for line in lines:
-        launches = by_key.setdefault(line.key, {})
-        if any(other.source != line.source for other in launches.values()):
-            launches.clear()
-        launches[line.launch] = line
+        launches = by_key.setdefault(line.key, [])
+        if launches and any(other.source != line.source or other.launch == line.launch for other in launches):
+            kept = [other for other in launches if other.source == line.source and other.launch != line.launch]
+            launches[:] = kept if all(other.source == line.source for other in launches) else []
+        launches.append(line)
     records = []
-    for launches in by_key.values():
-        ordered = [launches[number] for number in sorted(launches)]
-        records.append(Record(ordered[0].probe, ordered[0].point, ordered))
+    for key, launches in by_key.items():
+        launches.sort(key=_launch)
+        record = Record(launches[0].probe, launches[0].point, launches)
+        record.__dict__["key"] = key  # as the cached property would: it was worked out already
+        records.append(record)
     return records
+
+
+def _launch(line: Line) -> int:
+    return line.launch
 
 
 class Writer:

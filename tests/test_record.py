@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from iobench import parse, record
+from iobench import batch, parse, record
 from iobench.errors import UserError
 from iobench.record import FILE_NAME, Header, Leg, Line, Record, Writer, dumps, merge, point_key, read
 
@@ -559,3 +559,45 @@ def test_a_table_does_not_pretend_an_interval_for_an_aggregate() -> None:
     frame = Run(Path("x"), HEADER, [one]).to_frame()
     assert math.isnan(float(frame.loc[0, "seconds_low"] if frame.loc[0, "seconds_low"] is not None else "nan"))
     assert frame.loc[0, "aggregate"] == MEAN
+
+
+# --- many lines at once ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("texts", [
+    ['{"a":[{}', "{}]}", "{},{}"],  # joined by commas these would be three objects
+    ['{"a":[1', "2]}"], ["{}", "[]"], ["{}", "1"], ["{}", '{"a":NaN}'], ["{}", ""], ["{}", "\\xff"],
+    ["{}", '{"a":' + "[" * 100 + "]" * 100 + "}"],
+])  # fmt: skip
+def test_odd_lines_are_not_decoded_together(texts: list[str]) -> None:
+    assert batch.decode([text.encode("latin-1") for text in texts]) is None
+
+
+def test_brackets_in_words_are_no_nesting() -> None:
+    assert batch.decode([b'{"a":"' + b"[]" * 100 + b'"}', b"{}"]) == [{"a": "[]" * 100}, {}]
+
+
+def test_a_later_line_of_the_same_shape_is_checked_too(tmp_path: Path) -> None:
+    good = changed()
+    for name, value in (("ops", 0), ("seconds", [[1e-3, -1.0]]), ("status", "fine"), ("notes", [1]), ("type", "other")):
+        path = write(tmp_path, HEADER.to_json(), good, changed(launch=1, **{name: value}), "")
+        assert f"{FILE_NAME}:3" in refused(path)
+    legs = [{"src": "a", "dst": "b", "count": True, "moved": None, "bytes_per_s": None}]
+    ones = [{**legs[0], "count": 1}]
+    path = write(tmp_path, HEADER.to_json(), changed(legs=ones), changed(legs=legs), "")
+    assert "count is bool" in refused(path)
+
+
+def test_damage_far_into_a_file_names_its_line(tmp_path: Path) -> None:
+    many = [changed(point={"i": number}) for number in range(1200)]
+    path = write(tmp_path, HEADER.to_json(), *many, "{", *many, "")
+    assert f"{FILE_NAME}:1202: not JSON" in refused(path)
+    path = write(tmp_path, HEADER.to_json(), *many, '{"type":"resume","at":1}', many[0][:40])
+    run = read(path)
+    assert (len(run), run.resumed, len(run.warnings)) == (1200, [{"type": "resume", "at": 1}], 1)
+
+
+@given(rows=st.lists(st.lists(SECONDS, min_size=1, max_size=9), min_size=1, max_size=4), ops=st.integers(1, 9))
+def test_the_quick_median_is_that_of_the_interval(rows: list[list[float]], ops: int) -> None:
+    made = Record("dram", {}, [line(launch=number, seconds=[row, row], ops=ops) for number, row in enumerate(rows)])
+    assert made.median == made.time.median
