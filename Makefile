@@ -61,7 +61,7 @@ list: $(READY) ## list the probes
 topology: $(READY) ## show this machine as a graph with limits
 	@$(IOBENCH) topology $(ARGS)
 
-PROBES := nvlink ib gds cxl numa pcie hbm p2p kv gemm dram weights allreduce null
+PROBES := nvlink ib gds cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce null
 .PHONY: $(PROBES:%=probe-%)
 probe-nvlink: ## all-reduce over NVLink (not in this version yet)
 probe-ib: ## all-reduce over InfiniBand (not in this version yet)
@@ -74,6 +74,7 @@ probe-p2p: ## GPU to GPU over NVLink or PCIe: bandwidth and latency
 probe-kv: ## KV-cache reads of a decode step: contiguous, paged, quantised
 probe-gemm: ## matrix products with the shapes of prefill and decode
 probe-dram: ## host memory: bandwidth and latency
+probe-loaded: ## host memory: latency against the bandwidth achieved meanwhile
 probe-weights: ## weight loading into host memory: page cache, mmap, O_DIRECT
 probe-allreduce: ## all-reduce between processes of this machine (gloo)
 probe-null: ## the harness itself

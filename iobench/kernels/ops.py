@@ -87,6 +87,33 @@ def load_atomic(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
+def store_atomic(typing: Any, address: Any, value: Any) -> Any:
+    """Store the int64 ``value`` at ``address`` (uint64), after all that was stored before; no fence on x86."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], ir.PointerType(_I64))
+        builder.store_atomic(args[1], place, "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.int64), generate
+
+
+@intrinsic
+def prefetch(typing: Any, address: Any) -> Any:
+    """Ask for the line at ``address`` (uint64) in all cache levels; never faults, returns at once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # to read, with the highest locality, data and not instructions
+        builder.call(call, [builder.inttoptr(args[0], byte), _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
+@intrinsic
 def opaque(typing: Any, value: Any) -> Any:
     """Return the uint64 ``value`` in a way that hides from the compiler what it is."""
 
@@ -96,6 +123,16 @@ def opaque(typing: Any, value: Any) -> Any:
         return builder.load_atomic(place, "seq_cst", 8)
 
     return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def bits(typing: Any, value: Any) -> Any:
+    """Return the float64 ``value`` as the uint64 with the same bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _I64)
+
+    return types.uint64(types.float64), generate
 
 
 @intrinsic

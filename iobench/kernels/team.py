@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,8 +43,16 @@ class Team:
 
     def run(self, job: Callable[[int], Any]) -> list[Any]:
         """Run ``job(thread)`` in every thread; return the results in order, or raise the first error."""
+        self.start(job)
+        return self.wait()
+
+    def start(self, job: Callable[[int], Any]) -> None:
+        """Begin ``job(thread)`` in every thread and return at once; ``wait`` must follow."""
         for jobs in self._jobs:
             jobs.put(job)
+
+    def wait(self) -> list[Any]:
+        """Return the results of the job that ``start`` began, in order, or raise the first error."""
         answers = sorted((self._done.get() for _ in self._jobs), key=lambda answer: answer[0])
         for _, _, error in answers:
             if error is not None:
@@ -81,6 +89,18 @@ def spread(cpus: Iterable[int], root: Path = Path("/")) -> list[int]:
     """Return ``cpus`` with one hardware thread of every core first, then the second ones, and so on."""
     wanted = sorted(cpus)
     return sorted(wanted, key=lambda cpu: (_rank(cpu, wanted, root), cpu))
+
+
+def neighbours(count: int, numa: Mapping[int, int | None]) -> list[int]:
+    """Return ``count`` CPUs of one NUMA node that this process may use, the first of them as ``pinned`` has it.
+
+    ``numa`` is each CPU's node. Raises Unavailable where the node has fewer.
+    """
+    cpus = spread(os.sched_getaffinity(0))
+    near = [cpu for cpu in cpus if numa.get(cpu) == numa.get(cpus[0])]
+    if count > len(near):
+        raise Unavailable(f"needs {count} CPUs of one NUMA node: this process may use {len(near)}")
+    return near[:count]
 
 
 def cpu_list(text: str) -> list[int]:
