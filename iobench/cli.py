@@ -181,12 +181,31 @@ def check(path: RunPath) -> None:
 
 
 @app.command()
-def compare(a: RunPath, b: RunPath) -> None:
-    """Compare two runs point by point: same, faster, slower or unclear."""
-    from iobench import report as reports
-    from iobench.compare import compare as compare_runs
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="A B [C...]", help="Runs, published:NAME, or peers' logs.")],
+    at: Annotated[str, typer.Option(metavar="SIZES", help="What a message costs on each: 8K,1M,1G.")] = "",
+    where: Annotated[
+        list[str] | None, typer.Option("--axis", "-a", metavar="AXIS=VALUES", help="Only these: -a ranks=8.")
+    ] = None,
+    by: Annotated[str, typer.Option(metavar="AXIS", help="Compare the values of an axis: --by transport.")] = "",
+    mixed: Annotated[bool, typer.Option("--mixed", help="Compare other modes and definitions too.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write compare.md, compare.html, figures.")] = None,
+) -> None:
+    """Compare runs: point by point, and which topology is faster from which message size on."""
+    from iobench import sources
+    from iobench.report import comparing
+    from iobench.report.contrasted import parse_sizes
 
-    typer.echo(reports.compare_text(compare_runs(_load(a), _load(b))))
+    if len(runs) < 2 and not by:
+        raise UserError("one run to compare: give a second one, or --by AXIS to compare within it")
+    loaded = [_load(Path(spec)) for spec in runs]
+    names = [sources.label(spec, run) for spec, run in zip(runs, loaded, strict=True)]
+    sizes = parse_sizes(at) if at else []
+    asked = comparing.Asked(loaded, names, sizes, comparing.parse_where(where or []), by, mixed)
+    typer.echo(comparing.text(asked))
+    if out:
+        markdown, page = comparing.write(asked, out)
+        typer.echo(f"\ncomparison: {markdown}\n            {page}")
 
 
 @app.command()
@@ -195,6 +214,36 @@ def published(name: Annotated[str | None, typer.Argument(help="Show this curve's
     from iobench import published as curves
 
     typer.echo(curves.details(name) if name else curves.table())
+
+
+@app.command("import")
+def import_(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of other tools, plain or .gz.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the records (reports/imported/<log>).")] = None,
+    keep_hosts: Annotated[bool, typer.Option("--keep-hosts", help="Keep host names; else node-1, node-2.")] = False,
+    as_format: Annotated[str, typer.Option("--as", metavar="FORMAT", help="Read as this format.")] = "",
+    merge: Annotated[
+        bool, typer.Option("--merge", help="One run: each log is a further launch of its points.")
+    ] = False,
+) -> None:
+    """Read other tools' logs into records, so that fit, check, compare and report work on them."""
+    from iobench import importers
+    from iobench.importers import write
+
+    runs = []
+    for path in logs:
+        log = importers.load(path)
+        imported = importers.read_log(log, as_format, keep_hosts)
+        run = importers.to_run(log, imported)
+        runs.append((write.folder_of(log.name, out, len(logs) > 1 and not merge), run))
+        for text in write.summary(log.name, imported, run):
+            typer.echo(text)
+    if merge:
+        runs = [(runs[0][0], write.merged([run for _, run in runs]))]
+    for folder, run in runs:
+        typer.echo(f"records: {write.write(run, folder)}")
+    if any(record.wrong_data for _, run in runs for record in run):
+        raise typer.Exit(EXIT_WRONG_DATA)
 
 
 @app.command()

@@ -76,7 +76,7 @@ def tell_apart(lines: Iterable[Line], facts: Callable[[Line], Mapping[str, Any]]
     differ: dict[str, None] = {}
     for line in lines:
         own = dict(facts(line))
-        first = seen.setdefault(line.key + " " + line.mode, own)
+        first = seen.setdefault(line.key, own)
         differ |= {name: None for name in {**first, **own} if first.get(name) != own.get(name)}
     for line in lines if differ else ():
         own = dict(facts(line))

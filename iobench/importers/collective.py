@@ -1,0 +1,205 @@
+"""What the tools for collectives share: operations, bus bytes, ranks from printed figures, lines of a sweep.
+
+Definitions after nccl-tests, doc/PERFORMANCE.md: algbw = nbytes / time; busbw = algbw * factor, with factor 2(n-1)/n
+for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, gather, scatter, and 1 for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iobench.importers.imported import tell_apart
+from iobench.importers.torun import MOST_LAUNCHES
+from iobench.record import Line
+
+OPS = {
+    "all_reduce": "all_reduce", "allreduce": "all_reduce", "all_gather": "all_gather", "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter", "reducescatter": "reduce_scatter", "broadcast": "broadcast",
+    "bcast": "broadcast", "reduce": "reduce", "alltoall": "all_to_all", "all_to_all": "all_to_all",
+    "alltoallv": "all_to_allv", "sendrecv": "sendrecv", "gather": "gather", "scatter": "scatter",
+    "hypercube": "hypercube",
+}  # fmt: skip
+_TWICE = ("all_reduce",)
+_SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube", "all_to_allv")
+_WHOLE = ("broadcast", "reduce", "sendrecv")
+
+# name in the log -> (canonical name, bytes of one element)
+DTYPES = {
+    "float": ("float32", 4), "float32": ("float32", 4), "fp32": ("float32", 4), "half": ("float16", 2),
+    "float16": ("float16", 2), "fp16": ("float16", 2), "bfloat16": ("bfloat16", 2), "bf16": ("bfloat16", 2),
+    "double": ("float64", 8), "float64": ("float64", 8), "fp64": ("float64", 8), "int8": ("int8", 1),
+    "char": ("int8", 1),
+    "uint8": ("uint8", 1), "int32": ("int32", 4), "int": ("int32", 4), "uint32": ("uint32", 4), "int64": ("int64", 8),
+    "uint64": ("uint64", 8), "f8e4m3": ("float8_e4m3", 1), "f8e5m2": ("float8_e5m2", 1),
+    "fp8_e4m3": ("float8_e4m3", 1), "fp8_e5m2": ("float8_e5m2", 1), "float8e4m3": ("float8_e4m3", 1),
+    "float8e5m2": ("float8_e5m2", 1),
+}  # fmt: skip
+REDOPS = ("sum", "prod", "min", "max", "avg", "mulsum", "none")
+_MOST_RANKS = 1 << 20
+
+
+def rounds(op: str) -> int | None:
+    """Return k of the bus factor k(n-1)/n, 0 for a factor of 1, None where the operation has no definition."""
+    return 2 if op in _TWICE else 1 if op in _SHARED else 0 if op in _WHOLE else None
+
+
+def factor(op: str, ranks: int) -> float:
+    """Return bus bytes over nbytes."""
+    k = rounds(op)
+    return k * (ranks - 1) / ranks if k else 1.0
+
+
+def moved_of(op: str, nbytes: int, ranks: int) -> tuple[int, str]:
+    """Return the bus bytes of one operation and the rule in words."""
+    k = rounds(op)
+    if not k:
+        return nbytes, "bus bytes: nbytes"
+    return round(nbytes * k * (ranks - 1) / ranks), f"bus bytes: nbytes * {'2' if k == 2 else ''}(n-1)/n"
+
+
+def ranks_from(op: str, ratio: float, doubt: float) -> int | None:
+    """Return the number of ranks that a printed busbw / algbw shows; None where it does not single one out."""
+    k = rounds(op)
+    if not k or not ratio > 0 or ratio >= k:
+        return None
+    ends = [k / (k - min(max(value, 0.0), k * (1 - 1 / _MOST_RANKS))) for value in (ratio - doubt, ratio + doubt)]
+    low, high = (round(ends[0] + 0.499999), int(ends[1] + 1e-9))
+    return low if low == high and low >= 2 else None
+
+
+def guess_op(redop: str, root: int, count: int, elements: int, ranks: int | None) -> str:
+    """Return the one operation that such a row can be, "" where several can."""
+    whole, part = count == elements, bool(ranks) and count * (ranks or 0) == elements
+    if redop not in ("", "none"):
+        if root >= 0:
+            return "reduce" if whole else ""
+        return "all_reduce" if whole else "reduce_scatter" if part else ""
+    if ranks and ranks > 1:
+        return "broadcast" if whole and root >= 0 else "sendrecv" if whole and redop == "none" else ""
+    return ""
+
+
+@dataclass
+class Value:
+    """One figure of a sweep: where it stands, its time, and what was printed."""
+
+    number: int
+    nbytes: int
+    seconds: float
+    printed: str
+    verified: bool | None
+    reason: str = ""
+    skipped: bool = False
+
+
+@dataclass
+class Sweep:
+    """What all figures of one curve share: one process launch of one operation, type, mode, placement."""
+
+    run: int
+    point: Mapping[str, Any]
+    mode: str
+    aggregate: str
+    facts: Mapping[str, Any]
+    evidence: Mapping[str, Any]
+    path: str = ""
+    proven: bool = False
+    notes: tuple[str, ...] = ()
+    tuning: Mapping[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    ratio: float | None = None
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (
+            self.mode,
+            self.aggregate,
+            self.path,
+            *sorted((k, str(v)) for k, v in {**self.point, **self.facts}.items()),
+        )
+
+
+class Collector:
+    """Builds lines; a figure of a point that was measured before is a further value or a further launch of it.
+
+    The same point again in the same run (cycles of one process) is a further value; in a later run of the same
+    configuration a further launch, from the hundredth on again a further value of these. So a log of any length
+    makes no more lines than it has points times a hundred.
+    """
+
+    def __init__(self, columns: tuple[str, ...], quantity: str = "bandwidth") -> None:
+        self.columns, self.quantity = list(columns), quantity
+        self.lines: list[Line] = []
+        self._facts: dict[int, Mapping[str, Any]] = {}
+        self._launches: dict[tuple[Any, ...], list[Line]] = {}
+        self._last: dict[tuple[Any, ...], tuple[int, int]] = {}
+
+    def add(self, sweep: Sweep, identity: tuple[Any, ...], value: Value) -> None:
+        """Take one figure; ``identity`` is the sweep's, kept by the caller because it is the same for every row."""
+        key = (identity, value.nbytes)
+        launches = self._launches.setdefault(key, [])
+        run, number = self._last.get(key, (-1, -1))
+        if run != sweep.run:
+            number = (number + 1) % MOST_LAUNCHES
+        self._last[key] = (sweep.run, number)
+        if number < len(launches):
+            _append(launches[number], value)
+            return
+        line = self._line(sweep, value)
+        launches.append(line)
+        self.lines.append(line)
+        self._facts[id(line)] = {**sweep.facts, "mode": sweep.mode}
+
+    def finish(self) -> list[Line]:
+        """Return the lines, their points told apart where one point was measured in several ways."""
+        tell_apart(self.lines, lambda line: self._facts[id(line)])
+        return self.lines
+
+    def _line(self, sweep: Sweep, value: Value) -> Line:
+        op = sweep.point.get("op", "")
+        moved, rule = _moved(sweep, value.nbytes)
+        evidence = {**sweep.evidence, "columns": self.columns, "rows": [[value.number, value.printed]]}
+        chosen = sweep.tuning.get((op, value.nbytes))
+        line = Line(
+            probe="allreduce",
+            source="",
+            point={**sweep.point, "nbytes": value.nbytes},
+            quantity=self.quantity,
+            mode=sweep.mode,
+            nbytes=value.nbytes,
+            moved=moved,
+            moved_rule=rule,
+            seconds=[[value.seconds]],
+            verified=value.verified,
+            path=sweep.path,
+            proven=sweep.proven,
+            evidence={**evidence, "tuning": chosen} if chosen else evidence,
+            notes=list(sweep.notes),
+            aggregate=sweep.aggregate,
+        )
+        if value.reason:
+            line.status, line.reason = _status(value), value.reason
+        return line
+
+
+def _status(value: Value) -> str:
+    return "failed" if value.verified is False else "skipped" if value.skipped else "suspect"
+
+
+def _moved(sweep: Sweep, nbytes: int) -> tuple[int, str]:
+    """Return the bus bytes and their rule; by the log's own busbw where the ranks are unknown, else none."""
+    op, ranks = sweep.point.get("op", ""), sweep.point.get("ranks")
+    if rounds(op) is not None and (ranks or rounds(op) == 0):
+        return moved_of(op, nbytes, ranks or 1)
+    if sweep.ratio:
+        return round(nbytes * sweep.ratio), "bus bytes: nbytes * busbw / algbw as printed"
+    return 0, ""
+
+
+def _append(line: Line, value: Value) -> None:
+    line.seconds[0].append(value.seconds)
+    line.evidence["rows"].append([value.number, value.printed])
+    if value.reason and line.verified is not False:
+        line.verified = value.verified
+        line.status, line.reason = _status(value), value.reason

@@ -1,0 +1,33 @@
+"""NCCL's own lines (NCCL_DEBUG=INFO): channels, tuning and settings as facts; no times, so no records."""
+
+from __future__ import annotations
+
+from iobench.importers.imported import Imported
+from iobench.importers.log import Log
+from iobench.nccl.log import MARK, Told
+
+TITLE = "NCCL's log"
+STATE = True
+
+
+def recognise(head: str) -> float:
+    """Score by the mark that NCCL puts into every line."""
+    return 0.6 if MARK in head else 0.0
+
+
+def read(log: Log) -> Imported:
+    """Return the facts in ``machine["nccl"]``; ``rows`` counts the lines that are NCCL's."""
+    imported, told = Imported(), Told()
+    for line in log.lines:
+        if MARK in line:
+            imported.rows += 1
+            told.add(line)
+            host = line.lstrip().partition(":")[0]
+            if imported.rows <= 1000 and host and " " not in host and host not in imported.hosts:
+                imported.hosts.append(host)
+        elif "CCL version" in line:
+            told.add(line)
+    if facts := told.facts():
+        imported.machine["nccl"] = facts
+    imported.environment = dict(told.settings)
+    return imported

@@ -1,0 +1,206 @@
+"""The table that nccl-tests and its relatives print: its columns, its rows, and whether a row agrees with itself.
+
+Rows are found by their element type with a size and a count before it, so whatever stands in front (mpirun's
+``[1,0]<stdout>:``, srun's ``0:``, a pod's name, a time) is a tag. Columns are taken from the header where there is one.
+A row whose algbw does not follow from its size and time was garbled, or follows another definition: it is not used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from iobench.importers.collective import DTYPES
+from iobench.units import GB, MS, US
+
+_NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "#wrong": "wrong", "cputime": "cputime"}
+_SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
+_BARE = re.compile(r"\(.*?\)")
+_DIGITS = re.compile(r"\d{1,19}$")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)\*?$", re.I)
+_SHAPES = {8: (4, 2), 4: (4, 1), 16: (8, 2), 10: (5, 2), 6: (3, 2), 3: (3, 1), 5: (5, 1)}
+_NAMES_BY_WIDTH = {
+    3: ("time", "algbw", "busbw"),
+    4: ("time", "algbw", "busbw", "wrong"),
+    5: ("time", "algbw", "busbw", "copybw", "wrong"),
+    8: ("time", "algbw", "busbw", "wrong", "i_min", "i_max", "i_p99", "i_cv%"),
+}
+_OLD = "algbw is by the definition before 2020 (what one rank sends to the others): nbytes / time is used"
+_MS = "times are in ms, as before nccl-tests 2"
+_SLACK = 0.01  # a mean of bandwidths is not the bandwidth of the mean, but within this of it
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a table: which of redop and root it has, the columns of one placement, how many placements."""
+
+    redop: bool
+    root: bool
+    side: tuple[str, ...]
+    sides: int
+    stamped: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """One placement's figures of a row as printed."""
+
+    inplace: bool
+    time: str
+    algbw: str
+    busbw: str
+    wrong: str
+    cputime: bool
+    old_error: bool
+    rest: tuple[str, ...] = ()
+
+    @property
+    def printed(self) -> str:
+        return " ".join((self.time, self.algbw, self.busbw, self.wrong, *self.rest)).strip()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table; ``problem`` says why it can't be used, "" for a sound one."""
+
+    number: int
+    nbytes: int
+    count: int
+    dtype: str
+    redop: str
+    root: int
+    sides: tuple[Side, ...]
+    text: str = ""
+    problem: str = ""
+
+
+def layout(text: str) -> Layout | None:
+    """Return the columns of a table's header line, None for any other line."""
+    words = [_NAMES.get(word, word) for word in _BARE.sub("", text.lower()).replace("#  ", " ").split()]
+    words = [word for word in words if word != "#"]
+    if "size" not in words or "type" not in words or not {"time", "cputime"} & set(words):
+        return None
+    words = words[words.index("size") :]
+    start = min(words.index(word) for word in ("time", "cputime") if word in words)
+    columns = [word for word in words[start:] if word in _SIDE]
+    lead = columns[0]
+    second = columns.index(lead, 1) if lead in columns[1:] else len(columns)
+    sides = 2 if second < len(columns) else 1
+    return Layout("redop" in words, "root" in words, tuple(columns[:second]), sides, "timestamp" in words)
+
+
+def find(tokens: list[str]) -> int:
+    """Return the index of a row's element type, -1 where the tokens are no row."""
+    if len(tokens) > 2 and tokens[2] in DTYPES and tokens[0].isdigit() and tokens[1].isdigit():
+        return 2
+    for index in range(2, min(len(tokens), 16)):
+        if tokens[index] in DTYPES and tokens[index - 1].isdigit() and _DIGITS.search(tokens[index - 2]):
+            return index
+    return -1
+
+
+def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row | None:
+    """Return the row whose element type is ``tokens[at]``; None where no figures follow (yet)."""
+    size = _DIGITS.search(tokens[at - 2])
+    rest = tokens[at + 1 :]
+    redop, root = "", -1
+    if rest and not _NUMBER.match(rest[0]) and rest[0].isalpha():
+        redop, rest = rest[0], rest[1:]
+    has_root = known.root if known and _fits(known, len(rest)) else _looks_like_root(rest)
+    if has_root and rest:
+        root, rest = (int(rest[0][:9]) if rest[0].lstrip("-").isdigit() else -1), rest[1:]
+    text = " ".join(tokens)[:480]
+    base = (number, int(size[0]) if size else 0, int(tokens[at - 1][:19]), tokens[at], redop, root)
+    if not rest:
+        return None
+    names, sides = _columns(known, len(rest))
+    if not names:
+        return Row(*base, (), text, f"{len(rest)} figures where {_expected(known)} belong")
+    figures = [rest[i * len(names) : (i + 1) * len(names)] for i in range(sides)]
+    return Row(*base, tuple(_side(names, f, i == 1) for i, f in enumerate(figures)), text)
+
+
+def _fits(known: Layout, count: int) -> bool:
+    wanted = len(known.side) * known.sides + known.root
+    return count in (wanted, wanted + 2 * known.stamped)
+
+
+def _looks_like_root(rest: list[str]) -> bool:
+    if not rest or not rest[0].lstrip("-").isdigit():
+        return False
+    return rest[0] == "-1" or (len(rest) in (5, 9, 11, 17, 19))
+
+
+def _columns(known: Layout | None, count: int) -> tuple[tuple[str, ...], int]:
+    if known:
+        wanted = len(known.side) * known.sides
+        return (known.side, known.sides) if count in (wanted, wanted + 2 * known.stamped) else ((), 0)
+    width, sides = _SHAPES.get(count, (0, 0))
+    return _NAMES_BY_WIDTH.get(width, ()), sides
+
+
+def _expected(known: Layout | None) -> str:
+    return str(len(known.side) * known.sides) if known else "4 or 8"
+
+
+def _side(names: tuple[str, ...], figures: list[str], inplace: bool) -> Side:
+    found = dict(zip(names, figures, strict=True))
+    taken = ("time", "cputime", "algbw", "busbw", "wrong", "error")
+    return Side(
+        inplace,
+        found.get("time", found.get("cputime", "")),
+        found.get("algbw", ""),
+        found.get("busbw", ""),
+        found.get("wrong", found.get("error", "")),
+        "cputime" in found,
+        "error" in found,
+        tuple(value for name, value in found.items() if name not in taken),
+    )
+
+
+def number(text: str) -> float:
+    """Return a printed figure; NaN for anything that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def half_unit(text: str) -> float:
+    """Return half a unit of a figure's last printed digit."""
+    mantissa, _, exponent = text.lower().partition("e")
+    decimals = len(mantissa) - mantissa.find(".") - 1 if "." in mantissa else 0
+    return 0.5 * 10.0 ** ((int(exponent[:4]) if exponent.lstrip("+-").isdigit() else 0) - decimals)
+
+
+def seconds_of(nbytes: int, side: Side, shared: float) -> tuple[float, str, str]:
+    """Return seconds, what had to be normalised, and why the figures can't be used ("" for none).
+
+    ``shared`` is (n-1)/n where the old definition of algbw (before nccl-tests 2.0.0's change) may apply, else 0.
+    """
+    time, algbw = number(side.time), number(side.algbw)
+    if not (math.isfinite(time) and math.isfinite(algbw) and time > 0 and algbw >= 0):
+        return 0.0, "", "time or algbw is no positive number"
+    if side.cputime:
+        return _from_algbw(nbytes, side, algbw)
+    doubt = half_unit(side.time) / time + _SLACK
+    printed = 1.02 * half_unit(side.algbw)
+    for unit, share, said in ((US, 1.0, ""), (US, shared, _OLD), (MS, 1.0, _MS), (MS, shared, f"{_MS}; {_OLD}")):
+        wanted = share * nbytes / (time * unit) / GB
+        if share and abs(algbw - wanted) <= printed + wanted * doubt:
+            return time * unit, said, ""
+    return 0.0, "", f"algbw {side.algbw} does not follow from {nbytes} bytes in {side.time} us"
+
+
+def _from_algbw(nbytes: int, side: Side, algbw: float) -> tuple[float, str, str]:
+    if not algbw or half_unit(side.algbw) > _SLACK * algbw:
+        return 0.0, "", "cputime is the time of launching, not of the operation, and algbw has too few digits"
+    return nbytes / (algbw * GB), "cputime (-C) is the time of launching: the operation's time is taken from algbw", ""
+
+
+def busbw_agrees(side: Side, nbytes: int, seconds: float, share: float) -> bool:
+    """Tell whether the printed busbw is ``share`` times nbytes / seconds."""
+    busbw, wanted = number(side.busbw), share * nbytes / seconds / GB
+    doubt = half_unit(side.time) / max(number(side.time), 1e-9) + _SLACK
+    return math.isfinite(busbw) and abs(busbw - wanted) <= 1.02 * half_unit(side.busbw) + wanted * doubt

@@ -1,0 +1,278 @@
+"""Reads the text that nccl-tests and its relatives print: streams by tag, runs in a stream, lines of NCCL between."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from iobench.importers.collective import OPS
+from iobench.importers.imported import Imported
+from iobench.importers.log import Log
+from iobench.importers.ncclrun import NcclRun, Reading, options_of
+from iobench.importers.nccltable import Layout, Row, find, layout, parse
+from iobench.nccl.log import Told
+
+_BANNER = re.compile(r"nThreads?:? +(\d+) +nGpus:? +(\d+) +minBytes:? +(\d+) +maxBytes:? +(\d+)(.*)")
+_STEP = re.compile(r"step: *(\d+) *\((factor|bytes)\)")
+_COUNTS = (
+    ("warmup", re.compile(r"warmup iters: *(\d+)")), ("iters", re.compile(r"(?<!warmup )(?<!agg )iters: *(\d+)")),
+    ("agg", re.compile(r"agg iters: *(\d+)")), ("validation", re.compile(r"validation: *(\d+)")),
+    ("graph", re.compile(r"graph: *(\d+)")),
+)  # fmt: skip
+_DEVICE = re.compile(
+    r"Rank +(\d+)(?: +Group +(\d+))? +Pid +\d+ +on +(\S*) +device +(\d+) +\[([^\]]{0,40})\] *(.{0,80})"
+)
+_VERSION = re.compile(r"((?:n|r)ccl-tests) version ([\w.-]{1,40})(?: +nccl-headers=(\d+) +nccl-library=(\d+))?")
+_RCCL_VERSION = re.compile(r"rccl-tests: Version ([\w.:-]{1,60})")
+_STARTING = re.compile(r"Collective test starting: *(\w{1,60})")
+_PROGRAM = re.compile(r"\b(\w{3,40}?)_perf(?:_mpi)?\b")
+_BOUNDS = re.compile(r"Out of bounds values *: *(.{0,40})")
+_REDUCED = re.compile(r"[Rr]educing maxBytes to (\d+)")
+_FAILURE = re.compile(r"Test (?:NCCL |CUDA |MPI )?failure\b.{0,120}|NCCL failure .{0,120}|Test timeout.{0,80}")
+_GLUED = re.compile(r"^(.*?)((?:[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] N?R?CCL (?:INFO|WARN).*)$")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?(?:[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d+)?")
+_LONGEST = 4096
+_MOST_STREAMS = 10_000
+
+# any of these makes a line worth more than a look
+_WORDS = (
+    "nThread", "Rank", "algbw", "(B)", "version", "Version", "starting:", "concluded:", "Out of bounds", "_perf",
+    "###", "Blocking Enabled", "maxBytes to", "ailure", "timeout", "...", " type ",
+)  # fmt: skip
+
+
+class Stream:
+    """The lines of one tag: the run that goes on in it, and a row whose figures did not come yet."""
+
+    def __init__(self) -> None:
+        self.run: NcclRun | None = None
+        self.layout: Layout | None = None
+        self.pending: tuple[int, list[str]] | None = None
+
+
+class Text:
+    """Reads a log's lines once, from the first to the last."""
+
+    def __init__(self, log: Log, engine: str) -> None:
+        self.imported = Imported()
+        self.reading = Reading(self.imported, engine)
+        self.streams: dict[str, Stream] = {}
+        self.told = Told()
+        self.options: dict[str, int] = {}
+        self.op = self.program = ""
+        self.count = 0
+        self.log = log
+
+    def read(self) -> Imported:
+        """Return what the log holds."""
+        for number, line in enumerate(self.log.lines, start=1):
+            tokens = line.split() if len(line) < _LONGEST else []
+            if len(tokens) > 7 and tokens[2] in _FAST and tokens[0].isdigit() and tokens[1].isdigit():
+                self._row("", number, tokens, 2)
+            else:
+                self._other(number, line[:_LONGEST], tokens)
+        for stream in self.streams.values():
+            self._unfinished(stream)
+            if stream.run:
+                self.reading.take(stream.run)
+        self.reading.finish()
+        return self.imported
+
+    def _other(self, number: int, line: str, tokens: list[str]) -> None:
+        if "NCCL INFO" in line or "NCCL WARN" in line:
+            self._info(number, line)
+            return
+        if any(word in line for word in _WORDS) and self._comment(line):
+            return
+        if self.told.add(line):
+            return
+        at = find(tokens)
+        if at >= 0:
+            self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
+        else:
+            self._continue(tokens)
+
+    def _info(self, number: int, line: str) -> None:
+        glued = _GLUED.match(line)
+        if glued and glued[1].strip():
+            tokens = glued[1].split()
+            at = find(tokens)
+            if at >= 0:
+                self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
+        self.told.add(line)
+
+    def _stream(self, tag: str) -> Stream:
+        stream = self.streams.get(tag)
+        if stream is None:
+            if len(self.streams) >= _MOST_STREAMS:
+                tag = ""
+            stream = self.streams.setdefault(tag, Stream())
+        return stream
+
+    def _begin(self, tag: str) -> NcclRun:
+        """End what went on in the stream and begin a new run."""
+        stream = self._stream(tag)
+        self._unfinished(stream)
+        if stream.run:
+            self.reading.take(stream.run)
+        self.count += 1
+        self.told = replace(Told(), version=self.told.version, library=self.told.library)
+        run = NcclRun(self.count, self.op, self.program, options=self.options, told=self.told)
+        stream.run, stream.layout = run, None
+        self.options, self.op, self.program = {}, "", ""
+        return run
+
+    def _run(self, tag: str) -> NcclRun:
+        stream = self._stream(tag)
+        return stream.run or self._begin(tag)
+
+    def _fresh(self, tag: str) -> NcclRun:
+        """Return the stream's run where it has not got beyond its first lines, else a new one."""
+        run = self._stream(tag).run
+        return run if run and not run.begun and not run.devices else self._begin(tag)
+
+    def _row(self, tag: str, number: int, tokens: list[str], at: int) -> None:
+        stream = self._stream(tag)
+        run = stream.run or self._begin(tag)
+        if run.bounds:  # the summary came before: a table without a banner
+            run = self._begin(tag)
+        row = parse(number, tokens, at, stream.layout)
+        if row is None:
+            self._unfinished(stream)
+            stream.pending = (number, tokens[at - 2 :])
+        else:
+            run.rows.append(row)
+
+    def _continue(self, tokens: list[str]) -> None:
+        """Take the figures of a row that NCCL's lines cut in two."""
+        stream = self.streams.get("")
+        if not (stream and stream.pending and stream.run and tokens):
+            return
+        started, head = stream.pending
+        row = parse(started, head + tokens, 2, stream.layout)
+        if row and not row.problem:
+            stream.pending = None
+            stream.run.rows.append(row)
+
+    def _unfinished(self, stream: Stream) -> None:
+        if stream.pending and stream.run:
+            number, tokens = stream.pending
+            stream.run.rows.append(_cut(number, tokens))
+            stream.pending = None
+
+    def _comment(self, line: str) -> bool:
+        for pattern, take in _TAKERS:
+            match = pattern.search(line)
+            if match:
+                take(self, _tag(line[: match.start()]), match, line)
+                return True
+        known = layout(line) if "type" in line else None
+        if known:
+            tag = _tag(line[: max(line.lower().find("size"), 0)])
+            run = self._run(tag)
+            if run.bounds:
+                run = self._begin(tag)
+            run.header, self._stream(tag).layout = True, known
+            return True
+        self._command(line)
+        return False
+
+    def _command(self, line: str) -> None:
+        """Keep the operation and the options that a command line or a title names, for the run that follows."""
+        match = _PROGRAM.search(line)
+        if match and match[1].lower() in OPS:
+            self.op, self.program = OPS[match[1].lower()], f"{match[1]}_perf"
+        if match or line.startswith("###"):
+            found = options_of(line)
+            if found or line.startswith("###"):
+                self.options = found
+        if line.startswith("###") and "" in self.streams and self.streams[""].run and self.streams[""].run.begun:
+            self._begin("")
+
+    def _banner(self, tag: str, match: re.Match[str], _line: str) -> None:
+        run = self._fresh(tag) if not self._twice(tag) else self._run(tag)
+        names = ("threads", "gpus", "min", "max")
+        run.banner = {name: int(match[i + 1][:19]) for i, name in enumerate(names)}
+        step = _STEP.search(match[5])
+        if step:
+            run.banner["step"], run.step_is_factor = int(step[1][:19]), step[2] == "factor"
+        for name, pattern in _COUNTS:
+            found = pattern.search(match[5])
+            if found:
+                run.banner[name] = int(found[1][:12])
+
+    def _twice(self, tag: str) -> bool:
+        """Tell whether the same banner came a moment ago: several processes that each think they are the first."""
+        run = self._stream(tag).run
+        return bool(run and run.banner and not run.devices and not run.header and not run.rows)
+
+    def _device(self, tag: str, match: re.Match[str], _line: str) -> None:
+        run = self._run(tag)
+        run.devices.append((int(match[1][:9]), int((match[2] or "0")[:9]), match[3], match[6].strip()))
+        run.cut_devices = run.cut_devices or match[6].strip().endswith("...")
+
+    def _version(self, tag: str, match: re.Match[str], _line: str) -> None:
+        run = self._fresh(tag)
+        run.versions[match[1]] = match[2]
+        for name, code in (("nccl headers", match[3]), ("nccl library", match[4])):
+            if code:
+                run.versions[name] = version_text(int(code[:9]))
+
+    def _rccl_version(self, tag: str, match: re.Match[str], _line: str) -> None:
+        self._run(tag).versions["rccl-tests"] = match[1]
+        self.reading.engine = "rccl"
+
+    def _starting(self, tag: str, match: re.Match[str], _line: str) -> None:
+        run = self._stream(tag).run
+        run = run if run and not run.begun and not run.devices else self._begin(tag)
+        name = match[1].lower().removesuffix("_mpi").removesuffix("_perf")
+        run.op, run.program = OPS.get(name, run.op), match[1]
+
+    def _out_of_bounds(self, tag: str, match: re.Match[str], _line: str) -> None:
+        self._unfinished(self._stream(tag))
+        self._run(tag).bounds = match[1].strip() or "?"
+
+    def _blocking(self, tag: str, _match: re.Match[str], _line: str) -> None:
+        self._run(tag).blocking = True
+
+    def _reduced(self, tag: str, match: re.Match[str], _line: str) -> None:
+        run = self._run(tag)
+        run.banner["max"] = int(match[1][:19])
+        self.imported.problem(f"the largest size was reduced to {match[1][:19]} bytes: the memory did not suffice")
+
+    def _failure(self, tag: str, match: re.Match[str], _line: str) -> None:
+        self.imported.problem(f"the test failed: {match[0].strip()}")
+        run = self._stream(tag).run
+        if run:
+            run.concluded = False
+
+
+_FAST = frozenset(("float", "half", "bfloat16", "double", "int8", "uint8", "int32", "uint32", "int64", "uint64"))
+_TAKERS = (
+    (_BANNER, Text._banner),
+    (_DEVICE, Text._device),
+    (_VERSION, Text._version),
+    (_RCCL_VERSION, Text._rccl_version),
+    (_STARTING, Text._starting),
+    (_BOUNDS, Text._out_of_bounds),
+    (re.compile("Blocking Enabled"), Text._blocking),
+    (_REDUCED, Text._reduced),
+    (_FAILURE, Text._failure),
+)
+
+
+def _cut(number: int, tokens: list[str]) -> Row:
+    size = tokens[0] if tokens[0].isdigit() else "0"
+    return Row(number, int(size[:19]), 0, tokens[2], "", -1, (), " ".join(tokens), "the row ends before its figures")
+
+
+def _tag(text: str) -> str:
+    """Return what stands before a line's own text, without comment marks and times: who printed it."""
+    text = text.strip(" #\t")
+    return _TIME.sub("", text).strip(" #\t") if text else ""
+
+
+def version_text(code: int) -> str:
+    """Return NCCL's version of its number: 22803 is 2.28.3, 2708 (before 2.9) 2.7.8."""
+    base = 10_000 if code >= 10_000 else 1_000
+    return f"{code // base}.{code % base // 100}.{code % 100}"
