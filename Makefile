@@ -61,10 +61,14 @@ list: $(READY) ## list the probes
 topology: $(READY) ## show this machine as a graph with limits
 	@$(IOBENCH) topology $(ARGS)
 
-PROBES := nvlink ib gds cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce null
+PROBES := gds cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce null
+.PHONY: probe-nvlink probe-ib
+probe-nvlink: $(READY) ## all-reduce over NVLink (NCCL)
+	@$(IOBENCH) run allreduce -a transport=nvlink $(ARGS)
+probe-ib: $(READY) ## all-reduce over InfiniBand or RoCE (NCCL)
+	@$(IOBENCH) run allreduce -a transport=ib $(ARGS)
+
 .PHONY: $(PROBES:%=probe-%)
-probe-nvlink: ## all-reduce over NVLink (not in this version yet)
-probe-ib: ## all-reduce over InfiniBand (not in this version yet)
 probe-gds: ## weight loading into GPU memory (not in this version yet)
 probe-cxl: ## CXL memory (not in this version yet)
 probe-numa: ## NUMA-bound host-to-device copies (not in this version yet)
@@ -76,7 +80,7 @@ probe-gemm: ## matrix products with the shapes of prefill and decode
 probe-dram: ## host memory: bandwidth and latency
 probe-loaded: ## host memory: latency against the bandwidth achieved meanwhile
 probe-weights: ## weight loading into host memory: page cache, mmap, O_DIRECT
-probe-allreduce: ## all-reduce between processes of this machine (gloo)
+probe-allreduce: ## all-reduce over every transport this machine has (NCCL; gloo without GPUs)
 probe-null: ## the harness itself
 $(PROBES:%=probe-%): probe-%: $(READY)
 	@$(IOBENCH) run $* $(ARGS)

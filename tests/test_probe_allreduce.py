@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from iobench import probe as probes
+from iobench.collectives import gloo, hosts
 from iobench.errors import Unavailable, UserError, WrongData
 from iobench.ranks import RankFailed
 from iobench.record import Line, Record
@@ -18,7 +18,6 @@ from iobench.timing.sampler import Sampler, Timed
 from iobench.topology.graph import Topology
 
 PROBE = probes.load("allreduce")
-MODULE = sys.modules[PROBE.points.__module__]
 HAS_GLOO = importlib.util.find_spec("torch") is not None and Path("/sys/class/net/lo").exists()
 
 
@@ -66,22 +65,22 @@ def test_one_rank_is_no_all_reduce() -> None:
 
 
 def test_event_loop_never_shares_a_cpu_with_its_ranks_other_threads() -> None:
-    assert MODULE._placement("apart", [[0], [1], [2]]) == {
+    assert hosts._placement("apart", [[0], [1], [2]]) == {
         "pins": [[0], [1], [2]],
         "config": {"event_loop_cpu": [1, 2, 0]},
     }
-    assert MODULE._placement("apart", [[0, 1], [2, 3]]) == {
+    assert hosts._placement("apart", [[0, 1], [2, 3]]) == {
         "pins": [[0], [2]],
         "config": {"event_loop_cpu": [1, 3]},
     }
-    assert MODULE._placement("free", [[0], [1]]) == {}
-    assert MODULE._placement("apart", None) == {}
+    assert hosts._placement("free", [[0], [1]]) == {}
+    assert hosts._placement("apart", None) == {}
 
 
 def test_missing_torch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="pip install torch"):
-        PROBE.measure({"backend": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": 8}, Sampler())
+        PROBE.measure({"engine": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": 8}, Sampler())
 
 
 # --- the data
@@ -91,7 +90,7 @@ def _sum(torch: Any, contributors: list[int], items: int, spoil: Callable[[int, 
     total = torch.zeros(items)
     for rank in contributors:
         share = torch.empty(items)
-        MODULE.Pattern(torch, rank, 1 + max(contributors)).fill(share)
+        gloo.Pattern(torch, rank, 1 + max(contributors)).fill(share)
         if spoil:
             spoil(rank, share)
         total += share
@@ -102,7 +101,7 @@ def _sum(torch: Any, contributors: list[int], items: int, spoil: Callable[[int, 
 @pytest.mark.parametrize("size", [2, 3, 9])
 def test_the_right_sum_passes(items: int, size: int) -> None:
     torch = pytest.importorskip("torch")
-    MODULE.Pattern(torch, 0, size).check(_sum(torch, list(range(size)), items))
+    gloo.Pattern(torch, 0, size).check(_sum(torch, list(range(size)), items))
 
 
 @pytest.mark.parametrize("items", [2, 70000])
@@ -112,14 +111,14 @@ def test_the_right_sum_passes(items: int, size: int) -> None:
 def test_a_wrong_set_of_ranks_is_caught_at_the_smallest_size_too(contributors: list[int], items: int) -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(WrongData, match="elements differ from the sum, the first is element 0"):
-        MODULE.Pattern(torch, 0, 2).check(_sum(torch, contributors, items))
+        gloo.Pattern(torch, 0, 2).check(_sum(torch, contributors, items))
 
 
 def test_three_of_one_rank_are_not_three_ranks() -> None:
     torch = pytest.importorskip("torch")
     for rank in range(3):
         with pytest.raises(WrongData):
-            MODULE.Pattern(torch, 0, 3).check(_sum(torch, [rank] * 3, 2))
+            gloo.Pattern(torch, 0, 3).check(_sum(torch, [rank] * 3, 2))
 
 
 def _lose_chunk(rank: int, share: Any) -> None:
@@ -149,11 +148,11 @@ def _not_a_number(rank: int, share: Any) -> None:
 def test_spoiled_data_is_caught(spoil: Callable[[int, Any], None]) -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(WrongData):
-        MODULE.Pattern(torch, 0, 2).check(_sum(torch, [0, 1], 10000, spoil))
+        gloo.Pattern(torch, 0, 2).check(_sum(torch, [0, 1], 10000, spoil))
 
 
 def test_sums_of_the_most_ranks_are_exact_in_float32() -> None:
-    assert MODULE._MOST_RANKS * MODULE._PERIOD < 2**24
+    assert gloo.MOST_RANKS * gloo.PERIOD < 2**24
 
 
 # --- the proof
@@ -166,7 +165,7 @@ def _timed(iterations: int) -> Timed:
 def test_proof_counts_only_what_loopback_connections_carried_during_sampling() -> None:
     before = {("a", "b"): (1000, True)}
     after = {("a", "b"): (1000 + 800, True), ("b", "a"): (900, True), ("c", "d"): (10**9, False)}
-    proof = MODULE._proof(100, 2, _timed(8), before, after)
+    proof = hosts._proof(100, 2, _timed(8), before, after)
     assert proof == {
         "loopback_connections": 2,
         "other_connections": 1,
@@ -177,7 +176,7 @@ def test_proof_counts_only_what_loopback_connections_carried_during_sampling() -
 
 def test_slowest_rank_is_named_with_its_share() -> None:
     timed = Timed([[1.0, 1.0, 5.0], [2.0, 3.0, 1.0]], [[1.0], [1.0]], 1, "budget")
-    skew = MODULE._skew(timed, [[0, 10, 20], [5, 10, 21]])
+    skew = hosts._skew(timed, [[0, 10, 20], [5, 10, 21]])
     assert skew["slowest_rank"] == 1
     assert skew["slowest_share"] == pytest.approx(2 / 3)
     assert skew["rank_median_seconds"] == [1.0, 2.0]
@@ -187,13 +186,11 @@ def test_slowest_rank_is_named_with_its_share() -> None:
 # --- the real thing
 
 PLANTED = '''
-import importlib.util, os, signal
+import os, signal
 
-spec = importlib.util.spec_from_file_location("allreduce", {probe!r})
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
+from iobench.collectives.gloo import Gloo
 
-class Planted(module.Gloo):
+class Planted(Gloo):
     """Rank 1 adds a wrong element in the timed loop at 64 bytes, and kills itself there at 4000."""
 
     def time(self, count):
@@ -219,16 +216,16 @@ def sampler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sampler]:
     if not HAS_GLOO:
         pytest.skip("needs torch with gloo and a loopback interface")
     file = tmp_path_factory.mktemp("planted") / "planted.py"
-    file.write_text(PLANTED.format(probe=str(PROBE.file)))
+    file.write_text(PLANTED)
     sampler = Sampler(budget=0.05, max_samples=60)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MODULE, "TARGET", f"{file}:Planted")
+        patch.setattr(hosts, "TARGET", f"{file}:Planted")
         yield sampler
         sampler.close()
 
 
 def _point(nbytes: int) -> dict[str, Any]:
-    return {"backend": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": nbytes}
+    return {"engine": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": nbytes}
 
 
 @pytest.mark.parametrize("nbytes", [8, 4100, 1 << 20])

@@ -83,15 +83,15 @@ def graph(sampler: Sampler, enqueue: Enqueue, stream: Any, ops: int | None = Non
     Operation ``turn`` of every replay is the same: for buffers to rotate over the cache, ``ops`` of them must.
     """
     gate = gates.shared(sampler, stream.device_id)
-    captured = ops or _GRAPH_OPS
+    each = ops or _GRAPH_OPS
     with measured(enqueue, stream) as side, side.current():
         side.warm()
-        replay = _capture(enqueue, stream, captured)
+        replay = captured(enqueue, stream, each)
         with measured(lambda _: replay.launch(stream), stream) as whole:
             whole.warm()
             replays = _choose(whole, gate, RESOLUTION / COST_FRACTION, _MOST_REPLAYS)
             gate.reset()
-            number = captured * replays
+            number = each * replays
             timed = sampler.collect(lambda count: [[whole.sample(gate, replays) for _ in range(count)]], ops=number)
     timed.notes += [*_resolution_note(timed), *gate.notes]
     return timed
@@ -256,7 +256,7 @@ def _outlasting(ops: int, side: Side, other: Side) -> int:
     return min(math.ceil((ops + side.lead) * side.alone / other.alone) + 1, 2 * MOST_OPS)
 
 
-def _capture(enqueue: Enqueue, stream: Any, ops: int) -> Any:
+def captured(enqueue: Enqueue, stream: Any, ops: int) -> Any:
     """Return the graph of ``ops`` operations, uploaded; a capture that fails leaves the stream as it was."""
     from cupy.cuda import runtime as api
 
@@ -268,10 +268,10 @@ def _capture(enqueue: Enqueue, stream: Any, ops: int) -> Any:
         with contextlib.suppress(api.CUDARuntimeError):
             stream.end_capture()
         raise
-    captured = stream.end_capture()
-    captured.upload(stream)
+    made = stream.end_capture()
+    made.upload(stream)
     stream.synchronize()
-    return captured
+    return made
 
 
 def _resolution_note(timed: Timed) -> list[str]:

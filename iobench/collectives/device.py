@@ -1,0 +1,391 @@
+"""One rank of a group on a GPU: buffers, data, timing. An engine (nccl.py, torch.py) says how to enqueue an operation.
+
+Every decision that all ranks must take alike (how many operations, how many replays) comes from the parent.
+
+Clock. graph: a CUDA graph of many operations is replayed back to back; two events stand around the replays, and one
+replay runs ahead of them, so that the ranks' launches, which are some microseconds apart, are outside. eager: the
+operations are launched one by one from Python between two events, one ahead; where launching takes longer than the
+operation, launching is what is timed, and its cost per call is reported beside it. blocking: the host's clock from
+the call to the completion of each single operation, after a barrier of the host's ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from iobench.collectives import values
+from iobench.collectives.ops import ROOT, Work
+from iobench.errors import Unavailable, WrongData
+
+if TYPE_CHECKING:
+    from iobench.gpu import Device, Pool, Watch
+    from iobench.ranks.child import Rank
+
+MODES = ("graph", "eager", "blocking")
+_WARM = 4  # the first operations of a connection take up to 200 ms and settle at the fourth (nccl#1487)
+_MEMORY_SHARE = 0.4  # of what is free, for each of the two pools
+_POISON = 0xFF  # NaN in every floating-point type
+
+
+class Engine(Protocol):
+    """What an engine offers to a rank; all pointers are device addresses, all work goes to ``stream``."""
+
+    stream: Any
+
+    def enqueue(self, work: Work, send: int, receive: int) -> None:
+        """Put one operation on the stream."""
+
+    def capture(self, enqueue: Callable[[int], None], ops: int) -> Callable[[], None]:
+        """Return the replay of a graph of ``ops`` operations."""
+
+    def allocate(self, nbytes: int) -> contextlib.AbstractContextManager[int]:
+        """Yield the address of device memory that the engine can use."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return library versions and the like."""
+
+
+@dataclass
+class _Prepared:
+    """Buffers of one piece of work, the same number of slots for input and result."""
+
+    work: Work
+    send: Pool
+    receive: Pool
+    turn: int = 0
+    touched: int = 0
+    replay: Callable[[], None] | None = None
+    captured: int = 0
+
+
+class GpuRank:
+    """What answers the parent's calls; ``engine`` is made by the subclass's ``connect``."""
+
+    def __init__(self, rank: Rank) -> None:
+        rank.state("import cupy")
+        from iobench import gpu
+
+        gpu.require()
+        self.rank = rank
+        node = gpu_of(rank.config, rank.local_rank)
+        rank.state(f"making a context on {node}")
+        self.device: Device = gpu.at(node)
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(gpu.using(self.device))
+        self._buffers = contextlib.ExitStack()
+        self._watching = contextlib.ExitStack()
+        self._seen: Watch
+        self._now: _Prepared | None = None
+        self.engine: Engine
+
+    def prepare(self, op: str, nbytes: int, dtype: str, inplace: bool) -> float:
+        """Allocate, fill, run every slot once, verify every result; return seconds of one operation, roughly."""
+        from iobench import gpu
+
+        work = Work.of(op, nbytes, dtype, self.rank.size, inplace)
+        values.levels(work)
+        self.rank.state(f"allocating buffers for {self._words(work)}")
+        self._release()
+        slots, stride = self._slots(work)
+        with contextlib.ExitStack() as stack:
+            send = gpu.Pool(stack.enter_context(self.engine.allocate(slots * stride)), work.slot_nbytes, stride, slots)
+            receive = send
+            if not inplace:
+                area = stack.enter_context(self.engine.allocate(slots * stride))
+                receive = gpu.Pool(area, work.slot_nbytes, stride, slots)
+            self._buffers = stack.pop_all()
+        self._now = _Prepared(work, send, receive)
+        self.rank.state(f"{self._words(work)}, before sampling")
+        for _ in range(_WARM):
+            self._enqueue(0)
+        self._wait()
+        self.verify_once()
+        return self._roughly()
+
+    def capture(self, ops: int) -> None:
+        """Capture ``ops`` operations into a graph."""
+        now = self._current
+        self.rank.state(f"capturing {ops} x {self._words(now.work)}")
+        now.replay, now.captured, now.turn = self.engine.capture(self._enqueue, ops), ops, 0
+        now.replay()
+        self._wait()
+
+    def poison(self) -> None:
+        """Overwrite all results, so that those which the timed operations leave are known to be theirs."""
+        now = self._current
+        if not now.work.inplace:
+            self._fill_bytes(now.receive)
+        now.turn = now.touched = 0
+
+    def time_graph(self, count: int, replays: int) -> list[int]:
+        """Return ``count`` durations (ns), each of ``replays`` replays."""
+        now = self._current
+        assert now.replay is not None  # the parent captured before
+        now.touched = max(now.touched, now.captured)
+        replay = now.replay
+
+        def put() -> None:
+            for _ in range(replays):
+                replay()
+
+        return self._between_events(count, replay, put)
+
+    def time_eager(self, count: int, ops: int) -> list[int]:
+        """Return ``count`` durations (ns), each of ``ops`` operations launched one by one."""
+
+        def put() -> None:
+            for _ in range(ops):
+                self._next()
+
+        return self._between_events(count, self._next, put)
+
+    def time_blocking(self, count: int) -> list[int]:
+        """Return ``count`` durations (ns) from the call to the completion of one operation."""
+        self.rank.state(f"{self._words(self._current.work)}, timed")
+        durations, now = [], time.perf_counter_ns
+        with self.rank.quiet():
+            for _ in range(count):
+                self.rank.barrier()
+                start = now()
+                self._next()
+                self._wait()
+                durations.append(now() - start)
+        return durations
+
+    def call_cost(self, ops: int = 64) -> float:
+        """Return the seconds that the host needs to launch one operation, as the median of several runs."""
+        spent = []
+        with self.rank.quiet():
+            for _ in range(5):
+                self.rank.barrier()
+                start = time.perf_counter_ns()
+                for _ in range(ops):
+                    self._next()
+                spent.append(time.perf_counter_ns() - start)
+                self._wait()
+        return sorted(spent)[len(spent) // 2] / ops * 1e-9
+
+    def verify(self) -> int:
+        """Verify what the timed operations left; return how many results were looked at.
+
+        In place every operation changes its own input, so there the buffers are filled anew and one operation
+        on each is verified.
+        """
+        now = self._current
+        if now.work.inplace:
+            return self.verify_once()
+        looked = min(now.touched, now.receive.count)
+        self._check(range(looked))
+        return looked
+
+    def verify_once(self) -> int:
+        """Fill all inputs, run one operation on each slot and verify all results."""
+        now = self._current
+        self.rank.state(f"verifying {self._words(now.work)}")
+        for slot in range(now.send.count):
+            self._fill(now, slot)
+        if not now.work.inplace:
+            self._fill_bytes(now.receive)
+        self._wait()
+        self.rank.barrier()
+        for slot in range(now.send.count):
+            self._enqueue(slot)
+        self._wait()
+        self._check(range(now.receive.count))
+        return now.receive.count
+
+    def links(self) -> dict[str, Any] | None:
+        """Return this rank's GPU's NVLink counters: bytes sent and received, links active and not; None unknown."""
+        from iobench.gpu import nvlink
+
+        handle = nvlink.of(self.device)
+        found = nvlink.counters(handle)
+        if found is None:
+            return None
+        state = nvlink.links(handle)
+        return {
+            "gpu": self.device.node, "sent": found.sent, "received": found.received,
+            "active": len(state.active) if state else None, "inactive": list(state.inactive) if state else [],
+        }  # fmt: skip
+
+    def watch(self) -> None:
+        """Start to watch the GPU: clocks, power, throttling, link, other processes."""
+        from iobench import gpu
+
+        self._watching = contextlib.ExitStack()
+        self._seen = self._watching.enter_context(gpu.watch([self.device]))
+
+    def watched(self) -> dict[str, Any]:
+        """Stop watching; return what was seen, and the reason for doubt, if any."""
+        self._watching.close()
+        return {"seen": self._seen.evidence(), "suspect": self._seen.suspect}
+
+    def facts(self) -> dict[str, Any]:
+        """Return device and library facts of this rank."""
+        return {"gpu": self.device.node, "name": self.device.name, **self.engine.facts()}
+
+    def close(self) -> None:
+        """Free everything."""
+        self._watching.close()
+        self._release()
+        self._stack.close()
+
+    @property
+    def _current(self) -> _Prepared:
+        if self._now is None:
+            raise RuntimeError("prepare comes first")
+        return self._now
+
+    def _words(self, work: Work) -> str:
+        return f"{work.op.name} of {work.nbytes} bytes {work.dtype}"
+
+    def _slots(self, work: Work) -> tuple[int, int]:
+        from iobench import gpu
+        from iobench.gpu import memory
+
+        free, _ = gpu.require().cuda.runtime.memGetInfo()
+        return memory.slots(work.slot_nbytes, self.device.l2_nbytes, int(free * _MEMORY_SHARE))
+
+    def _release(self) -> None:
+        self._now = None
+        self._buffers.close()
+
+    def _next(self) -> None:
+        now = self._current
+        self._enqueue(now.turn)
+        now.turn += 1
+        now.touched = max(now.touched, now.turn)
+
+    def _enqueue(self, turn: int) -> None:
+        now = self._current
+        work, number = now.work, self.rank.rank
+        self.engine.enqueue(
+            work, now.send.at(turn) + work.send_offset(number), now.receive.at(turn) + work.receive_offset(number)
+        )
+
+    def _between_events(self, count: int, lead: Callable[[], None], put: Callable[[], None]) -> list[int]:
+        """Return ``count`` durations of what ``put`` enqueues, between two events; ``lead`` runs ahead."""
+        self.rank.state(f"{self._words(self._current.work)}, timed")
+        from cupy.cuda import runtime as api
+
+        start, end = api.eventCreate(), api.eventCreate()
+        durations = []
+        try:
+            with self.rank.quiet():
+                for _ in range(count):
+                    self.rank.barrier()
+                    lead()
+                    api.eventRecord(start, self.engine.stream.ptr)
+                    put()
+                    api.eventRecord(end, self.engine.stream.ptr)
+                    api.eventSynchronize(end)
+                    durations.append(round(float(api.eventElapsedTime(start, end)) * 1e6))
+        finally:
+            api.eventDestroy(start)
+            api.eventDestroy(end)
+        return durations
+
+    def _roughly(self) -> float:
+        """Return the least of a few single operations by the host's clock, in seconds."""
+        return min(self.time_blocking(5)) * 1e-9
+
+    def _wait(self) -> None:
+        self.engine.stream.synchronize()
+
+    def _fill(self, now: _Prepared, slot: int) -> None:
+        import numpy as np
+
+        work, number = now.work, self.rank.rank
+        items = work.send_nbytes // work.item
+        start = now.send.at(slot) + work.send_offset(number)
+        arguments = (
+            np.uint64(start),
+            np.uint64(items),
+            np.uint32(number),
+            np.uint32(slot),
+            np.uint32(values.levels(work)),
+        )
+        self._launch(f"fill_{work.dtype}", arguments)
+
+    def _fill_bytes(self, pool: Pool) -> None:
+        from cupy.cuda import runtime as api
+
+        api.memsetAsync(pool.ptr, _POISON, pool.span, self.engine.stream.ptr)
+        self._wait()
+
+    def _check(self, slots: range) -> None:
+        """Raise WrongData where an element of a result in ``slots`` is not what it must be."""
+        now = self._current
+        if now.work.op.has_result(self.rank.rank):
+            for slot in slots:
+                self._check_slot(now, slot)
+
+    def _check_slot(self, now: _Prepared, slot: int) -> None:
+        import numpy as np
+        from cupy.cuda import runtime as api
+
+        work, number = now.work, self.rank.rank
+        items = work.receive_nbytes // work.item
+        start = now.receive.at(slot) + work.receive_offset(number)
+        rule, part, offset, mine = check_rule(work, number)
+        found = np.array([0, 2**64 - 1, 0], dtype=np.uint64)
+        area = int(api.malloc(found.nbytes))
+        try:
+            api.memcpy(area, found.ctypes.data, found.nbytes, api.memcpyDefault)
+            arguments = (
+                np.uint64(start), np.uint64(items), np.int32(rule), np.uint32(work.ranks), np.uint64(part),
+                np.uint64(offset), np.uint32(mine), np.uint32(slot), np.uint32(values.levels(work)), np.uint64(area),
+            )  # fmt: skip
+            self._launch(f"check_{work.dtype}", arguments)
+            self._wait()
+            api.memcpy(found.ctypes.data, area, found.nbytes, api.memcpyDefault)
+        finally:
+            api.free(area)
+        self._judge(work, slot, found, start)
+
+    def _judge(self, work: Work, slot: int, found: Any, start: int) -> None:
+        items, wrong, first = work.receive_nbytes // work.item, int(found[0]), int(found[1])
+        if int(found[2]) != items:
+            raise WrongData(f"{work.op.name}: the check looked at {int(found[2])} of {items} elements")
+        if wrong:
+            got = self._read(start + first * work.item, work)
+            right = float(values.due_at(work, self.rank.rank, slot, first))
+            raise WrongData(values.verdict(work, self.rank.rank, wrong, first, got, right))
+
+    def _read(self, address: int, work: Work) -> float:
+        import numpy as np
+        from cupy.cuda import runtime as api
+
+        raw = np.zeros(4, dtype=np.uint8)
+        api.memcpy(raw.ctypes.data, address, work.item, api.memcpyDefault)
+        return values.decode(raw.tobytes()[: work.item], work.dtype)
+
+    def _launch(self, name: str, arguments: tuple[Any, ...]) -> None:
+        from iobench.kernels import gpu as kernels
+
+        with self.engine.stream:
+            kernels.function("collective", name)((8 * self.device.sm_count,), (256,), arguments)
+
+
+def check_rule(work: Work, rank: int) -> tuple[int, int, int, int]:
+    """Return the kernel's rule, part, offset and source rank for a rank's result (see kernels/gpu/collective.cu)."""
+    items = work.receive_nbytes // work.item
+    part = max(items // work.ranks, 1)
+    name = work.op.name
+    if work.op.reduces:
+        return 0, part, rank * items if name == "reduce_scatter" else 0, 0
+    if name in ("all_gather", "all_to_all"):
+        return 1, part, rank * part if name == "all_to_all" else 0, 0
+    return 2, part, 0, ROOT if name == "broadcast" else (rank - 1) % work.ranks
+
+
+def gpu_of(config: dict[str, Any], rank: int) -> str:
+    """Return the topology's name of a rank's GPU; Unavailable where there are fewer GPUs than ranks."""
+    gpus: list[str] = config["gpus"]
+    if rank >= len(gpus):
+        raise Unavailable(f"rank {rank} has no GPU of its own: the topology has {len(gpus)}")
+    return gpus[rank]

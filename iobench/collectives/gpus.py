@@ -1,0 +1,260 @@
+"""The parent's side of collectives between GPUs: groups of ranks by way, sizes of samples, proofs, the result."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from iobench import ranks
+from iobench.collectives import transport
+from iobench.collectives.ops import Work
+from iobench.collectives.transport import Way
+from iobench.probe import Samples
+from iobench.record import Leg
+
+if TYPE_CHECKING:
+    from iobench.ranks import RankGroup
+    from iobench.timing.sampler import Sampler, Timed
+    from iobench.topology.graph import Topology
+
+TARGETS = {"nccl": "iobench.collectives.nccl:Nccl", "torch": "iobench.collectives.torch:Torch"}
+START_SECONDS = 120.0  # importing torch in every rank at once from a cold disk
+_DEADLINE_SECONDS = 30.0
+_SLOWEST_BYTES_PER_S = 50e6  # below this a rank counts as hung
+_SAMPLE_SECONDS = 2e-3  # what a sample lasts at least: the ends of a row of replays and the events count little in it
+_GRAPH_OPS, _EAGER_OPS, _MOST_REPLAYS = 64, 128, 64
+_LEAST_PROVABLE = 64 << 20
+_LAG = 1e-3
+_LOG_NBYTES = 32 << 20
+
+
+@dataclass
+class Team:
+    """A running group with the folder that NCCL's logs go to."""
+
+    group: RankGroup
+    way: Way
+    folder: Path
+    facts: list[dict[str, Any]]
+
+    def log(self) -> transport.Log:
+        """Return what the ranks' logs say so far."""
+        return transport.read(_text(self.folder / f"nccl.{pid}.log") for pid in self.group.pids)
+
+
+class Bench:
+    """Keeps one team at a time: a team of the way before would hold the GPUs' memory."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._key: Hashable = None
+        self._team: Team | None = None
+
+    def team(self, engine: str, way: Way, gpus: list[str]) -> Team:
+        """Return the team for this way, started if it is not the one that runs."""
+        key = engine, way, tuple(gpus)
+        if self._team is None or self._key != key or not self._team.group.pids:
+            self.close()
+            self._team = self._stack.enter_context(_team(engine, way, gpus))
+            self._key = key
+        return self._team
+
+    def close(self) -> None:
+        self._team = None
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def bench() -> Iterator[Bench]:
+    """Yield a Bench and end its team on leaving."""
+    made = Bench()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextlib.contextmanager
+def _team(engine: str, way: Way, gpus: list[str]) -> Iterator[Team]:
+    with tempfile.TemporaryDirectory(prefix="iobench-nccl-") as folder, _group(engine, way, gpus, folder) as group:
+        (unique,) = [found for found in group.call("unique_id", START_SECONDS) if found is not None] or [None]
+        facts = group.call("connect", START_SECONDS, unique=unique)
+        yield Team(group, way, Path(folder), facts)
+
+
+def _group(engine: str, way: Way, gpus: list[str], folder: str) -> contextlib.AbstractContextManager[RankGroup]:
+    return ranks.group(
+        TARGETS[engine],
+        len(gpus),
+        config={"gpus": gpus},
+        environment=way.environment(folder),
+        start_seconds=START_SECONDS,
+    )
+
+
+def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samples:
+    """Measure one point of an engine on NCCL; ``gpus`` are the topology's names by rank."""
+    way = way_of(point)
+    work = Work.of(point["op"], point["nbytes"], point["dtype"], len(gpus), point["inplace"] == "yes")
+    team = sampler.shared("collectives on GPUs", bench).team(point["engine"], way, gpus)
+    group, deadline = team.group, _DEADLINE_SECONDS + 16 * work.nbytes / _SLOWEST_BYTES_PER_S
+    shape = {"op": work.op.name, "nbytes": work.nbytes, "dtype": work.dtype, "inplace": work.inplace}
+    rough = max(group.call("prepare", deadline, **shape))
+    way_words, proven = transport.proof(way, team.log())
+    group.call("poison", deadline)
+    group.call("watch", deadline)
+    before = group.call("links", deadline)
+    timed, about = _timed(point["mode"], sampler, group, rough, deadline)
+    carried = _carried(before, group.call("links", deadline))
+    watched = group.call("watched", deadline)
+    looked = group.call("verify", deadline)
+    about |= {"verified_results": looked, "watch": watched, **_skew(timed), **_library(team)}
+    links, links_prove = _links(way, work, timed, carried)
+    log = team.log()
+    about |= {"nvlink": carried, **_tuning(log, work)}
+    return Samples(
+        timed=timed,
+        nbytes=work.nbytes,
+        moved=work.moved,
+        moved_rule=work.op.moved_rule,
+        quantity="bandwidth",
+        mode=point["mode"],
+        verified=True,
+        path=", ".join(part for part in (way_words, links) if part),
+        proven=proven and links_prove,
+        evidence=about,
+        legs=_legs(sampler.topology, way, work, gpus),
+        notes=[*way.overridden(os.environ), *_launch_notes(point["mode"], about, timed)],
+        suspect="; ".join(dict.fromkeys(one["suspect"] for one in watched if one["suspect"])),
+    )
+
+
+def way_of(point: Mapping[str, Any]) -> Way:
+    """Return the point's Way. Torch's and all host-launched operations go without the lines on each operation."""
+    tuning = point["mode"] == "graph" and point["engine"] == "nccl"
+    return Way(point["transport"], point["algo"], point["proto"], point.get("gdr", transport.AUTO), tuning=tuning)
+
+
+def _timed(
+    mode: str, sampler: Sampler, group: RankGroup, rough: float, deadline: float
+) -> tuple[Timed, dict[str, Any]]:
+    """Return the times; every rank is told the same numbers of operations."""
+    if mode == "graph":
+        ops = _number(_SAMPLE_SECONDS, rough, _GRAPH_OPS)
+        group.call("capture", deadline, ops=ops)
+        alone = max(min(row) for row in group.durations("time_graph", deadline, count=3, replays=1))
+        replays = _number(_SAMPLE_SECONDS, alone, _MOST_REPLAYS)
+        take = {"method": "time_graph", "replays": replays}
+        return _collect(sampler, group, deadline, take, ops * replays), {"graph_ops": ops, "replays": replays}
+    if mode == "eager":
+        ops = _number(_SAMPLE_SECONDS, rough, _EAGER_OPS)
+        timed = _collect(sampler, group, deadline, {"method": "time_eager", "ops": ops}, ops)
+    else:
+        timed = _collect(sampler, group, deadline, {"method": "time_blocking"}, 1)
+    return timed, {"launch_seconds": group.call("call_cost", deadline)}
+
+
+def _collect(sampler: Sampler, group: RankGroup, deadline: float, take: Mapping[str, Any], ops: int) -> Timed:
+    more = {name: value for name, value in take.items() if name != "method"}
+    return sampler.collect(lambda count: group.durations(take["method"], deadline, count=count, **more), ops=ops)
+
+
+def _number(least: float, each: float, most: int) -> int:
+    return max(1, min(most, math.ceil(least / max(each, 1e-9))))
+
+
+def _launch_notes(mode: str, about: Mapping[str, Any], timed: Timed) -> list[str]:
+    """Say so where launching from Python is a good part of the time."""
+    costs = about.get("launch_seconds")
+    if not costs:
+        return []
+    share = max(costs) / (median(timed.seconds[0]) / timed.ops)
+    words = "is what is timed" if mode == "eager" and share > 0.8 else f"is {min(share, 1.0):.0%} of the time"
+    return [f"launching an operation from Python costs {max(costs) * 1e6:.1f} us and {words}"] if share > 0.05 else []
+
+
+def _carried(before: list[Any], after: list[Any]) -> list[dict[str, Any]]:
+    """Return per rank what its GPU's NVLinks sent and received meanwhile; [] where NVML does not count."""
+    if None in before or None in after:
+        return []
+    return [
+        {**last, "sent": last["sent"] - first["sent"], "received": last["received"] - first["received"]}
+        for first, last in zip(before, after, strict=True)
+    ]
+
+
+def _links(way: Way, work: Work, timed: Timed, carried: list[dict[str, Any]]) -> tuple[str, bool]:
+    """Return what the NVLinks' counters say, in words, and whether they fit the transport.
+
+    A ring or tree makes every rank of an all-reduce send the bus bytes at least; the switch's own reduction (NVLS)
+    makes it send less.
+    """
+    operations = (len(timed.seconds[0]) + len(timed.warmup[0])) * timed.ops
+    least = work.moved * operations
+    if not carried or least < _LEAST_PROVABLE:
+        return "", True
+    sent = [one["sent"] for one in carried]
+    if way.transport == "nvlink":
+        ring = way.algo.lower() in ("ring", "tree") or work.op.name not in ("all_reduce", "reduce_scatter", "reduce")
+        needed = least if ring and work.op.name in ("all_reduce", "all_gather", "all_to_all", "sendrecv") else least / 4
+        if max(sent) >= needed * (1 - _LAG):
+            return "NVLink counters agree", True
+        return f"NVLink not proven: the counters show {max(sent)} of {round(needed)} bytes", False
+    if max(sent) > least / 10:
+        return f"but the NVLinks carried {max(sent)} bytes", False
+    return "the NVLinks stood still", True
+
+
+def _legs(topology: Topology, way: Way, work: Work, gpus: list[str]) -> list[Leg]:
+    """Return what crosses each hop at least: the bus bytes, from every rank to the next."""
+    pairs = list(zip(gpus, gpus[1:] + gpus[:1], strict=True))
+    if way.transport in ("nvlink", "pcie"):
+        return [Leg(source, target, moved=work.moved) for source, target in pairs]
+    memory = next((node.id for node in topology.of("mem")), None)
+    if memory is None or way.transport == "ib":
+        return []
+    found = [Leg(gpu, memory, moved=work.moved) for gpu in gpus] + [Leg(memory, gpu, moved=work.moved) for gpu in gpus]
+    if way.transport == "socket":
+        found.append(Leg("net:lo", memory, moved=work.moved * len(gpus)))
+    return found
+
+
+def _skew(timed: Timed) -> dict[str, Any]:
+    """Return each rank's median and the rank that is slowest most often."""
+    slowest = Counter(max(range(len(row)), key=row.__getitem__) for row in zip(*timed.seconds, strict=True))
+    rank, times = slowest.most_common(1)[0]
+    return {
+        "rank_median_seconds": [median(row) / timed.ops for row in timed.seconds],
+        "slowest_rank": rank,
+        "slowest_share": times / slowest.total(),
+    }
+
+
+def _library(team: Team) -> dict[str, Any]:
+    versions = {name: value for name, value in team.facts[0].items() if name not in ("gpu", "name")}
+    return {"shape": "one process per GPU", "gpus": [fact["gpu"] for fact in team.facts], **versions}
+
+
+def _tuning(log: transport.Log, work: Work) -> dict[str, Any]:
+    """Return NCCL's own choice for this operation, and its switch points so far."""
+    told = log.told.tuning
+    chosen = told.get((work.op.name, work.nbytes), {})
+    lines = [{"nbytes": nbytes, **one} for (op, nbytes), one in sorted(told.items()) if op == work.op.name]
+    return {**chosen, "tuning": lines} if lines else {}
+
+
+def _text(path: Path) -> str:
+    """Return a log's text, its first part where it is huge; "" where there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LOG_NBYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
