@@ -225,7 +225,7 @@ class Record:
         """Median seconds per operation, ``time.median`` without its interval; ValueError when nothing was measured."""
         if not self.used:
             raise ValueError("no samples: a median needs at least one")
-        return middle([middle(_slowest(line.seconds)) / line.ops for line in self.used])
+        return middle([middle([seconds / line.ops for seconds in _slowest(line.seconds)]) for line in self.used])
 
     @property
     def bytes_per_s(self) -> float:

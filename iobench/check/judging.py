@@ -1,23 +1,18 @@
 """Judges each record: is the rate physically possible, is the path proven, may a model rest on it.
 
-The limit of a record comes from its legs and the topology that the run's header holds. A leg loads every
-link on its way with the bytes that crossed it; ``count`` parallel ways have ``count`` times the link's
-limit. Legs that state their own ``moved`` and join the same kinds of nodes (memory to CPU and back) add up
-on a shared link: in the same direction, or in both where the link's limit holds for both together. The
-link that needs the longest is the bottleneck: at that time the path is at its limit.
+The limit comes from the record's legs and the topology that the run's header holds (``bottleneck``). A record
+without legs (an imported log, a published curve) is held against what its class of machine can do (``classes``).
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from iobench._callable import make_callable
+from iobench.check.bottleneck import Limit, find_limit
+from iobench.check.classes import Machine, machine_of
 from iobench.errors import UserError
-from iobench.record import Leg, Line, Record, Run
-from iobench.topology.graph import Link, Topology
+from iobench.record import Record, Run
+from iobench.topology.graph import Topology
 from iobench.units import format_rate
 
 STATUSES = ("ok", "impossible", "suspect", "unproven", "wrong", "failed", "skipped")
@@ -29,7 +24,8 @@ class Verdict:
     """What a record is worth, in one word and one sentence.
 
     ``limit_bytes_per_s`` is the path's limit as a rate of the record (``moved`` per operation), ``fraction``
-    the part of it that was reached; both None where no limit of the path is known.
+    the part of it that was reached; both None where no limit of the path is known. ``doubt`` is a sentence on a
+    rate that is possible but odd, "" for all others.
     """
 
     status: str
@@ -37,22 +33,12 @@ class Verdict:
     limit_bytes_per_s: float | None = None
     limit_source: str = ""
     fraction: float | None = None
+    doubt: str = ""
 
     @property
     def usable(self) -> bool:
         """Whether the time is a measurement at all: not impossible, wrong, failed or skipped."""
         return self.status in _USABLE
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The bottleneck of a record: the least seconds one operation can take, and what says so."""
-
-    seconds: float
-    nbytes: int
-    bytes_per_s: float
-    where: str
-    source: str
 
 
 def judge(run: Run) -> dict[str, Verdict]:
@@ -64,7 +50,8 @@ def judge(run: Run) -> dict[str, Verdict]:
     damaged.
     """
     topology = topology_of(run)
-    return {record.key: verdict(record, topology) for record in run}
+    machine = machine_of(run, topology)
+    return {record.key: verdict(record, topology, machine) for record in run}
 
 
 def topology_of(run: Run) -> Topology | None:
@@ -82,8 +69,8 @@ def topology_of(run: Run) -> Topology | None:
     return graph
 
 
-def verdict(record: Record, topology: Topology | None) -> Verdict:
-    """Return the verdict on one record."""
+def verdict(record: Record, topology: Topology | None, machine: Machine | None = None) -> Verdict:
+    """Return the verdict on one record; ``machine`` gives the limit where the record names no legs."""
     if record.wrong_data:
         return Verdict(
             "wrong", f"wrong data: {record.reason or 'the bytes that arrived differ'}; its time is worthless"
@@ -91,6 +78,8 @@ def verdict(record: Record, topology: Topology | None) -> Verdict:
     if record.status in ("failed", "skipped"):
         return Verdict(record.status, record.reason or f"{record.status} without a reason")
     limit, missing = find_limit(record.first, topology)
+    if limit is None and machine is not None:
+        limit = machine.limit(record.first)
     status, sentence = _status(record, limit)
     if limit is None:
         return Verdict(status, _join(sentence, _unknown(missing)))
@@ -100,70 +89,8 @@ def verdict(record: Record, topology: Topology | None) -> Verdict:
     if status == "impossible":
         share = ""
     rate = (record.moved or limit.nbytes) / limit.seconds
-    return Verdict(status, _join(sentence, share), rate, limit.source, fraction)
-
-
-def find_limit(line: Line, topology: Topology | None) -> tuple[Limit | None, list[str]]:
-    """Return the bottleneck of a line's legs, and the nodes of its legs that the topology lacks."""
-    graph = topology or Topology()
-    missing = [end for leg in line.legs for end in (leg.src, leg.dst) if topology and topology.node(end) is None]
-    loads = [load for leg in line.legs for load in _loads(leg, line.moved, graph)]
-    loads += _shared(loads)
-    limits = [load.limit for load in loads if load.nbytes > 0]
-    limits += [_own_limit(leg, line.moved) for leg in line.legs if leg.bytes_per_s and leg.moved != 0 and line.moved]
-    return max(limits, key=lambda limit: limit.seconds, default=None), list(dict.fromkeys(missing))
-
-
-@dataclass(frozen=True)
-class _Load:
-    """The bytes of one leg on one link; ``group`` says which other legs they add up with (None: with none)."""
-
-    link: Link
-    nbytes: int
-    count: int
-    group: tuple[object, ...] | None
-
-    @property
-    def limit(self) -> Limit:
-        bytes_per_s = (self.link.bytes_per_s or math.inf) * self.count
-        where = f"{self.link.a} - {self.link.b}" + (f" (x{self.count})" if self.count > 1 else "")
-        source = self.link.source or "source unknown"
-        return Limit(self.nbytes / bytes_per_s, self.nbytes, bytes_per_s, where, source)
-
-
-def _loads(leg: Leg, moved: int, topology: Topology) -> Iterable[_Load]:
-    path = topology.path(leg.src, leg.dst)
-    here = leg.src
-    kinds = frozenset(end.split(":")[0] for end in (leg.src, leg.dst))
-    for link in path.links if path else ():
-        there = link.b if link.a == here else link.a
-        if link.bytes_per_s is not None:
-            direction = (here, there) if link.duplex else ()
-            group = None if leg.moved is None else (id(link), direction, kinds)
-            yield _Load(link, moved if leg.moved is None else leg.moved, max(leg.count, 1), group)
-        here = there
-
-
-def _own_limit(leg: Leg, moved: int) -> Limit:
-    """Return the limit that was read under load, which a leg carries itself."""
-    nbytes = moved if leg.moved is None else leg.moved
-    count = max(leg.count, 1)
-    bytes_per_s = (leg.bytes_per_s or math.inf) * count
-    where = f"{leg.src} - {leg.dst}" + (f" (x{count})" if count > 1 else "")
-    return Limit(nbytes / bytes_per_s, nbytes, bytes_per_s, where, "as the device showed it under load")
-
-
-def _shared(loads: Iterable[_Load]) -> list[_Load]:
-    """Return what legs with a stated part of the bytes put on one link together."""
-    groups: dict[tuple[object, ...], list[_Load]] = defaultdict(list)
-    for load in loads:
-        if load.group is not None:
-            groups[load.group].append(load)
-    return [
-        _Load(group[0].link, sum(load.nbytes for load in group), max(load.count for load in group), None)
-        for group in groups.values()
-        if len(group) > 1
-    ]
+    doubt = _doubt(limit, seconds) if status != "impossible" else ""
+    return Verdict(status, _join(sentence, share, doubt), rate, limit.source, fraction, doubt)
 
 
 def _status(record: Record, limit: Limit | None) -> tuple[str, str]:
@@ -180,6 +107,16 @@ def _status(record: Record, limit: Limit | None) -> tuple[str, str]:
     if not all(line.proven for line in record.used):
         return "unproven", f"path unproven: {record.first.path or 'nothing shows which way the bytes took'}"
     return "ok", ""
+
+
+def _doubt(limit: Limit, seconds: float) -> str:
+    measured = limit.nbytes / seconds
+    if limit.doubtful_bytes_per_s is None or measured <= limit.doubtful_bytes_per_s:
+        return ""
+    return (
+        f"doubtful: above {format_rate(limit.doubtful_bytes_per_s)}, all that packet headers leave of it; "
+        "check the unit and what was counted"
+    )
 
 
 def _unknown(missing: list[str]) -> str:
@@ -206,6 +143,3 @@ def _check_graph(graph: Topology) -> None:
             raise ValueError(f"link {link.a} - {link.b} has the limit {rate!r}")
     if not all(isinstance(node.attrs, dict) and isinstance(node.kind, str) for node in graph.nodes.values()):
         raise ValueError("a node whose attributes are no object")
-
-
-make_callable(__name__, judge)
