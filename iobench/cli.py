@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iobench import __version__
+from iobench import __version__, cli_check
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
 from iobench.needs import missing
 
@@ -106,6 +106,25 @@ def topology(
         topologies.save(graph, save)
 
 
+@app.command("preflight")
+def preflight_(
+    root: Annotated[Path, typer.Option(help="Read sysfs and procfs below this folder.")] = Path("/"),
+) -> None:
+    """Say what would make a run hang, fail or crawl here, with the next step; exit 1 if something would stop it."""
+    from iobench import preflight
+    from iobench import topology as topologies
+
+    if not root.is_dir():
+        raise UserError(f"no folder {root}: give --root the top of a sysfs/procfs tree")
+    graph = topologies.discover(str(root))
+    found = preflight.find(preflight.Host.here(graph) if str(root) == "/" else preflight.Host.at(str(root), graph))
+    for finding in found:
+        typer.echo(f"{'stops' if finding.stops else 'warns'} {finding.subject}: {finding.sentence}")
+    if not found:
+        typer.echo("nothing found that would stop or slow a run")
+    raise typer.Exit(EXIT_FAILED if any(finding.stops for finding in found) else EXIT_OK)
+
+
 @app.command()
 def run(
     probes: Names = None,
@@ -163,21 +182,7 @@ def fit(path: RunPath, out: Out = None) -> None:
     _show_models(_load(path), out)
 
 
-@app.command()
-def check(path: RunPath) -> None:
-    """Judge every number of a run: physical limit, path proof, data, load; exit 1 if one is impossible."""
-    from iobench.check import judge
-
-    finished = _load(path)
-    console = _console()
-    verdicts = judge(finished)
-    for record in finished:
-        verdict = verdicts[record.key]
-        text = f"{verdict.status:10} {record.key}: {verdict.sentence}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if any(record.wrong_data for record in finished):
-        raise typer.Exit(EXIT_WRONG_DATA)
-    raise typer.Exit(EXIT_FAILED if any(v.status == "impossible" for v in verdicts.values()) else EXIT_OK)
+app.command()(cli_check.check)
 
 
 @app.command()
@@ -204,8 +209,7 @@ def compare(
     asked = comparing.Asked(loaded, names, sizes, comparing.parse_where(where or []), by, mixed)
     typer.echo(comparing.text(asked))
     if out:
-        markdown, page = comparing.write(asked, out)
-        typer.echo(f"\ncomparison: {markdown}\n            {page}")
+        typer.echo(f"\ncomparison: {comparing.write(asked, out)}")
 
 
 @app.command()
@@ -256,6 +260,23 @@ def crosscheck(
 
     check_it = crosschecks.find(name)
     raise typer.Exit(EXIT_OK if check_it(typer.echo, quick) else EXIT_FAILED)
+
+
+@app.command("bench-fit", hidden=True)
+def bench_fit(
+    curves: Annotated[
+        Path | None, typer.Argument(metavar="CURVES", help="CSV of latencies (iobench.fit.bench).")
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Without CURVES: so many synthetic curves of known breaks.")
+    ] = 1000,
+) -> None:
+    """Predict left-out sizes of a file's curves, or find known breaks again; exit 1 if a bar is missed."""
+    from iobench.fit import bench, trial
+
+    text, met = bench.table(bench.read(curves)) if curves else trial.table(trials)
+    typer.echo(text)
+    raise typer.Exit(EXIT_OK if met else EXIT_FAILED)
 
 
 def _measure(

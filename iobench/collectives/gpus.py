@@ -13,10 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from iobench import ranks
+from iobench import preflight, ranks
 from iobench.collectives import transport
 from iobench.collectives.ops import Work
 from iobench.collectives.transport import Way
+from iobench.errors import Unavailable
 from iobench.probe import Samples
 from iobench.record import Leg
 
@@ -103,6 +104,7 @@ def _group(engine: str, way: Way, gpus: list[str], folder: str) -> contextlib.Ab
 def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samples:
     """Measure one point of an engine on NCCL; ``gpus`` are the topology's names by rank."""
     way = way_of(point)
+    warned = _preflight(sampler, way)
     work = Work.of(point["op"], point["nbytes"], point["dtype"], len(gpus), point["inplace"] == "yes")
     team = sampler.shared("collectives on GPUs", bench).team(point["engine"], way, gpus)
     group, deadline = team.group, _DEADLINE_SECONDS + 16 * work.nbytes / _SLOWEST_BYTES_PER_S
@@ -132,9 +134,24 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
         proven=proven and links_prove,
         evidence=about,
         legs=_legs(sampler.topology, way, work, gpus),
-        notes=[*way.overridden(os.environ), *_launch_notes(point["mode"], about, timed)],
+        notes=[*warned, *way.overridden(os.environ), *_launch_notes(point["mode"], about, timed)],
         suspect="; ".join(dict.fromkeys(one["suspect"] for one in watched if one["suspect"])),
     )
+
+
+def _preflight(sampler: Sampler, way: Way) -> list[str]:
+    """Return what this launch must know before it starts ranks; Unavailable where they would hang or fail."""
+    found: list[preflight.Finding] = sampler.shared("nccl preflight", lambda: _found(sampler.topology))
+    concerned = [one for one in found if not one.concerns or way.transport in one.concerns]
+    stops = [one.sentence for one in concerned if one.stops]
+    if stops:
+        raise Unavailable("; ".join(stops))
+    return [one.sentence for one in concerned]
+
+
+@contextlib.contextmanager
+def _found(topology: Topology) -> Iterator[list[preflight.Finding]]:
+    yield preflight.find(preflight.Host.here(topology), ("nccl",))
 
 
 def way_of(point: Mapping[str, Any]) -> Way:
