@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from iobench.check.bottleneck import Limit, find_limit
 from iobench.check.classes import Machine, machine_of
+from iobench.check.emulation import emulated, emulator_of
 from iobench.errors import UserError
 from iobench.record import Record, Run
 from iobench.topology.graph import Topology
 from iobench.units import format_rate
 
-STATUSES = ("ok", "impossible", "suspect", "unproven", "wrong", "failed", "skipped")
+STATUSES = ("ok", "impossible", "suspect", "unproven", "emulated", "wrong", "failed", "skipped")
 _USABLE = ("ok", "suspect", "unproven")
 
 
@@ -37,7 +38,7 @@ class Verdict:
 
     @property
     def usable(self) -> bool:
-        """Whether the time is a measurement at all: not impossible, wrong, failed or skipped."""
+        """Whether the time is a measurement at all: not impossible, emulated, wrong, failed or skipped."""
         return self.status in _USABLE
 
 
@@ -46,12 +47,12 @@ def judge(run: Run) -> dict[str, Verdict]:
 
     Impossible means that the *median* lies above the limit; the limit is an upper bound already (raw rate
     of the link), so no tolerance is added and a wide interval is no excuse. Order of precedence: wrong,
-    failed, skipped, impossible, suspect, unproven, ok. Raises UserError where the header's topology is
+    failed, skipped, emulated, impossible, suspect, unproven, ok. Raises UserError where the header's topology is
     damaged.
     """
     topology = topology_of(run)
-    machine = machine_of(run, topology)
-    return {record.key: verdict(record, topology, machine) for record in run}
+    machine, emulator = machine_of(run, topology), emulator_of(run)
+    return {record.key: verdict(record, topology, machine, emulator) for record in run}
 
 
 def topology_of(run: Run) -> Topology | None:
@@ -69,14 +70,20 @@ def topology_of(run: Run) -> Topology | None:
     return graph
 
 
-def verdict(record: Record, topology: Topology | None, machine: Machine | None = None) -> Verdict:
-    """Return the verdict on one record; ``machine`` gives the limit where the record names no legs."""
+def verdict(record: Record, topology: Topology | None, machine: Machine | None = None, emulator: str = "") -> Verdict:
+    """Return the verdict on one record; ``machine`` gives the limit where the record names no legs.
+
+    ``emulator`` executed the program where the machine was no real one.
+    """
     if record.wrong_data:
         return Verdict(
             "wrong", f"wrong data: {record.reason or 'the bytes that arrived differ'}; its time is worthless"
         )
     if record.status in ("failed", "skipped"):
         return Verdict(record.status, record.reason or f"{record.status} without a reason")
+    no_performance = emulated(record, topology, emulator)
+    if no_performance:
+        return Verdict("emulated", no_performance)
     limit, missing = find_limit(record.first, topology)
     if limit is None and machine is not None:
         limit = machine.limit(record.first)

@@ -119,7 +119,7 @@ def _choose(
     """Return the records to use and sentences on those that were not, or not gladly."""
     status = {record.key: verdicts[record.key].status for record in records}
     notes = []
-    for bad in ("impossible", "wrong", "failed"):
+    for bad in ("impossible", "emulated", "wrong", "failed"):
         count = sum(status[record.key] == bad for record in records)
         if count:
             notes.append(f"{count} of {len(records)} sizes left out: {bad}")

@@ -36,7 +36,10 @@ def kernel(root: Path) -> dict[str, Any]:
 
 
 def virtual(root: Path) -> dict[str, Any]:
-    """Return kind "virtual", "physical" or "unknown", the product, and hints of a container."""
+    """Return kind "virtual", "physical" or "unknown", the product, hints of a container, and the emulator.
+
+    An emulator executes the instructions itself (QEMU without KVM): times there say nothing of any machine.
+    """
     flags = (cpuinfo(root).get("flags") or "").split()
     product = read.text(root / "sys/class/dmi/id/product_name")
     vendor = read.text(root / "sys/class/dmi/id/sys_vendor")
@@ -51,7 +54,8 @@ def virtual(root: Path) -> dict[str, Any]:
     else:
         # x86 processors tell; on others only a product name shows that somebody looked.
         kind = "physical" if flags or product else "unknown"
-    return {"kind": kind, **read.known(product=product, vendor=vendor, container=_container(root))}
+    known = read.known(product=product, vendor=vendor, container=_container(root), emulator=_emulator(root))
+    return {"kind": kind, **known}
 
 
 def python() -> dict[str, Any]:
@@ -83,6 +87,11 @@ _COMMAND_LINE = (
     "amd_pstate", "idle", "processor.max_cstate", "intel_idle.max_cstate", "nosmt", "noht", "mem", "efi",
     "numa", "cgroup_disable", "swiotlb", "pcie_aspm",
 )  # fmt: skip
+
+
+def _emulator(root: Path) -> str | None:
+    """Return "QEMU TCG" where the processor is QEMU's translator, which its model name says; None elsewhere."""
+    return "QEMU TCG" if "TCG" in (cpuinfo(root).get("model name") or "") else None
 
 
 def _command_line(root: Path) -> list[str]:

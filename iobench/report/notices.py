@@ -13,13 +13,14 @@ from iobench.record import Record, Run
 from iobench.report.names import half_width, percent, point_names
 from iobench.timing.sampler import TARGET_FRACTION
 
-ORDER = ("wrong", "impossible", "failed", "suspect", "unproven", "skipped")
+ORDER = ("wrong", "impossible", "failed", "emulated", "suspect", "unproven", "skipped")
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
 _NAMED = 3  # points named in one sentence; the table has them all
 _LEAD = {
     "wrong": "delivered wrong data",
     "impossible": "measured a rate above the physical limit",
     "failed": "failed",
+    "emulated": "ran on emulated hardware",
     "suspect": "may be disturbed",
     "unproven": "took a path that is not proven",
     "skipped": "was skipped",
@@ -30,6 +31,7 @@ _NEXT = {
     "impossible": "These numbers are in no model and no comparison. Compare the limit's source with the hardware "
     "(iobench topology); if the limit is right, report the probe.",
     "failed": "Mend the cause, then run the probe again.",
+    "emulated": "These times are in no model, no comparison and no headline. Run on real hardware for numbers.",
     "suspect": "Stop other work on the machine and run again; undisturbed it is likely to be faster.",
     "unproven": "Do not quote the number for this path; the first lines of the probe's file say what would prove it.",
     "skipped": "Nothing is wrong with the run: give the machine what is named to measure it.",

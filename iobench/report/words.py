@@ -27,6 +27,7 @@ DEFINITIONS = (
     ("of limit", "Rate as a part of the physical limit of the path."),
     ("ok", "Path proven, data verified, below the limit, undisturbed."),
     ("unproven", "Measured, but nothing proves which way the bytes took."),
+    ("emulated", "Ran on emulated hardware: shows that the path works, never how fast anything is."),
     ("suspect", "Measured while something else disturbed the machine."),
     ("impossible", "Above the physical limit: the number is wrong, or the limit is."),
     ("wrong", "The bytes that arrived are not those that were sent."),

@@ -129,10 +129,17 @@ def _run(command: Sequence[str], **more: object) -> str:
     options = {"stdout": subprocess.PIPE, **more}
     try:
         done = subprocess.run(
-            command, stderr=subprocess.PIPE, text=True, timeout=_PREPARE_SECONDS, check=False, **options  # type: ignore[call-overload]
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=_PREPARE_SECONDS,
+            check=False,
+            **options,  # type: ignore[call-overload]
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{command[0]}: {error}; mend that and run make lab again") from error
     if done.returncode:
-        raise LabError(f"{' '.join(command[:3])} failed: {done.stderr.strip()[-300:]}; mend that and run make lab again")
+        raise LabError(
+            f"{' '.join(command[:3])} failed: {done.stderr.strip()[-300:]}; mend that and run make lab again"
+        )
     return done.stdout or ""

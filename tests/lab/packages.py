@@ -34,9 +34,7 @@ def program(name: str) -> str | None:
 def missing() -> list[str]:
     """Return the packages that are not installed here."""
     return [
-        name
-        for name, mark in PACKAGES.items()
-        if not (Path(mark).exists() if mark.startswith("/") else program(mark))
+        name for name, mark in PACKAGES.items() if not (Path(mark).exists() if mark.startswith("/") else program(mark))
     ]
 
 

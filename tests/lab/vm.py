@@ -12,7 +12,6 @@ and most build machines have none.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import socket
@@ -122,7 +121,9 @@ class Guest:
             with (self.folder / name).open("wb") as file:
                 file.truncate(nbytes)
         if not self._boot(booted) and not self._boot(booted):
-            raise LabError(f"two boots gave no sign of life within {self.boot_seconds:.0f} s:\n{self.console()[-3000:]}")
+            raise LabError(
+                f"two boots gave no sign of life within {self.boot_seconds:.0f} s:\n{self.console()[-3000:]}"
+            )
 
     def _boot(self, booted: kernel.Kernel) -> bool:
         self._stop_machine()
