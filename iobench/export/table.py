@@ -1,0 +1,57 @@
+"""A plain CSV table of everything that was measured, for spreadsheets and scripts.
+
+One row per measured size of each series. Times in microseconds, rates in GB/s (1e9 bytes/s), sizes in bytes;
+busbw as nccl-tests defines it (doc/PERFORMANCE.md), empty for what is no collective. An interval is empty where
+none can be known.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from iobench.export.format import Format, Options, Source
+from iobench.fit.fitted import Fitted
+from iobench.fit.model import Measured
+from iobench.fit.scale.formulas import COLLECTIVES, bus_factor
+from iobench.units import GB, US
+
+COLUMNS = ("probe", "mode", "series", "nbytes", "time_us", "low_us", "high_us", "algbw_GBps", "busbw_GBps")
+
+
+def write(source: Source, options: Options) -> str:
+    """Return the table; with an op only the series of that op."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for one in source.models.series:
+        if not options.op or one.axes.get("op") == options.op:
+            table.writerows(_rows(one))
+    return text.getvalue()
+
+
+def _rows(one: Fitted) -> Iterator[list[Any]]:
+    for point in one.model.measured if one.model else ():
+        known = point.high > point.low
+        span = [_digits(point.low / US), _digits(point.high / US)] if known else ["", ""]
+        algbw = point.nbytes / point.seconds / GB
+        yield [
+            one.probe, one.mode, one.series, point.nbytes, _digits(point.seconds / US), *span,
+            _digits(algbw), _busbw(one, point),
+        ]  # fmt: skip
+
+
+def _busbw(one: Fitted, point: Measured) -> str:
+    op, ranks = one.axes.get("op"), one.axes.get("ranks")
+    if op not in COLLECTIVES or not isinstance(ranks, int):
+        return ""
+    return _digits(bus_factor(str(op), ranks) * point.nbytes / point.seconds / GB)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.6g}"
+
+
+FORMAT = Format("table", "spreadsheets and scripts (CSV)", write)
