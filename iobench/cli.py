@@ -209,7 +209,8 @@ def compare(
     asked = comparing.Asked(loaded, names, sizes, comparing.parse_where(where or []), by, mixed)
     typer.echo(comparing.text(asked))
     if out:
-        typer.echo(f"\ncomparison: {comparing.write(asked, out)}")
+        markdown, page = comparing.write(asked, out)
+        typer.echo(f"\ncomparison: {markdown}\n            {page}")
 
 
 @app.command()

@@ -7,9 +7,25 @@
 from __future__ import annotations
 
 from iobench._callable import make_callable
+from iobench.check.assess import Assessment, Finding, assess
 from iobench.check.bottleneck import Limit, find_limit
 from iobench.check.judging import STATUSES, Verdict, judge, topology_of, verdict
+from iobench.check.outliers import Fleet, Outlier, outliers
 
-__all__ = ["STATUSES", "Limit", "Verdict", "find_limit", "judge", "topology_of", "verdict"]
+__all__ = [
+    "STATUSES",
+    "Assessment",
+    "Finding",
+    "Fleet",
+    "Limit",
+    "Outlier",
+    "Verdict",
+    "assess",
+    "find_limit",
+    "judge",
+    "outliers",
+    "topology_of",
+    "verdict",
+]
 
 make_callable(__name__, judge)

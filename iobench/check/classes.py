@@ -45,7 +45,7 @@ class Machine:
         found = _COPIES.get(line.probe, lambda _machine, _line: None)(self, line)
         if found is None:
             return None
-        where = f"{found[0]} of a {self.id} machine" if self.id else found[0]
+        where = f"{found[0]}{self.of}"
         rate = found[1]
         return Limit(line.moved / rate.bytes_per_s, line.moved, rate.bytes_per_s, where, rate.source,
                      rate.warn_bytes_per_s)  # fmt: skip
@@ -87,7 +87,7 @@ class Machine:
         if found is None:
             return None
         cap, source = found
-        return Limit(line.moved / cap.bytes_per_s, line.moved, cap.bytes_per_s, f"{cap.where} of a {self.name} machine",
+        return Limit(line.moved / cap.bytes_per_s, line.moved, cap.bytes_per_s, f"{cap.where}{self.of}",
                      source)  # fmt: skip
 
     def _cap(self, op: str, ranks: int, nodes: int, transport: str, algo: str) -> tuple[collective.Cap, str] | None:
@@ -102,8 +102,9 @@ class Machine:
         return None
 
     @property
-    def name(self) -> str:
-        return self.id or "of unknown class"
+    def of(self) -> str:
+        """Words to stand behind a link's name."""
+        return f" of class {self.id}" if self.id else ""
 
 
 def machine_of(run: Run, topology: Topology | None) -> Machine | None:
