@@ -71,7 +71,7 @@ probe-ib: $(READY) ## all-reduce over InfiniBand or RoCE (NCCL)
 .PHONY: $(PROBES:%=probe-%)
 probe-gds: ## weight loading into GPU memory (not in this version yet)
 probe-cxl: ## CXL memory (not in this version yet)
-probe-numa: ## NUMA-bound host-to-device copies (not in this version yet)
+probe-numa: ## every NUMA node's memory to and from GPUs; without one, to the CPUs of every node
 probe-pcie: ## host to GPU and back over PCIe: bandwidth and latency
 probe-hbm: ## GPU memory: bandwidth and latency
 probe-p2p: ## GPU to GPU over NVLink or PCIe: bandwidth and latency
@@ -102,17 +102,26 @@ compare: $(READY) ## compare two runs: A=... B=...
 	@if [ -z "$(A)" ] || [ -z "$(B)" ]; then echo "compare needs two runs: make compare A=reports/x/1 B=reports/x/2" >&2; exit 2; fi
 	@$(IOBENCH) compare $(A) $(B)
 
-.PHONY: crosscheck-dram crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-nccl crosscheck-dram crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
 crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
 	@$(IOBENCH) crosscheck storage $(ARGS)
 crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved
 	@$(if $(PEER),PEER=$(PEER)) $(IOBENCH) crosscheck gpu $(ARGS)
+crosscheck-nccl: $(READY) ## all-reduce beside nccl-tests (from PATH or PEER=...), interleaved; TRANSPORT=nvlink|shm|socket
+	@$(if $(PEER),PEER=$(PEER)) $(if $(TRANSPORT),TRANSPORT=$(TRANSPORT)) $(IOBENCH) crosscheck nccl $(ARGS)
 crosscheck-repeat: $(READY) ## two runs in a row: does the second lie in the first's intervals?
 	@$(IOBENCH) crosscheck repeat $(ARGS)
 crosscheck-startup: $(READY) ## how long --help and list take
 	@$(IOBENCH) crosscheck startup $(ARGS)
+
+.PHONY: bench-fit bench-intervals
+bench-fit: $(READY) ## how well left-out sizes of published curves are predicted: CURVES=FILE.csv
+	@if [ -z "$(CURVES)" ]; then echo "bench-fit needs a table of curves: make bench-fit CURVES=FILE.csv" >&2; exit 2; fi
+	@$(IOBENCH) bench-fit $(CURVES)
+bench-intervals: $(READY) ## do the intervals of fitted models hold the truth: 1,000 synthetic curves (a minute or two)
+	@$(IOBENCH) bench-fit $(ARGS)
 
 .PHONY: clean
 clean: ## remove the environment and caches; reports stay

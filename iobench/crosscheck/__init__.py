@@ -8,7 +8,7 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "storage", "gpu", "repeat", "startup")
+NAMES = ("dram", "storage", "gpu", "nccl", "repeat", "startup")
 
 
 def find(name: str) -> Callable[[Callable[[str], Any], bool], bool]:
