@@ -9,11 +9,13 @@ import numpy as np
 
 from iobench.errors import UserError
 from iobench.fit import bootstrap, kinds
+from iobench.fit.merge import Merged, merge
 from iobench.fit.model import FitPoint, Measured, Model, between_error
 from iobench.fit.series import Kind, Series
 from iobench.stats import median_interval
 
 _ENOUGH_LAUNCHES = 3
+_MISFIT = 0.01  # relative: no formula holds better than this at every size
 
 
 def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **options: Any) -> Model:
@@ -21,31 +23,38 @@ def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **opti
 
     The same points and ``seed`` give the same model. ``options`` are the kind's own: "levels" takes
     ``edges``, (name, nbytes) of each cache. Sizes of 0 bytes and sizes without samples are left out with a
-    finding. Raises UserError for an unknown kind or option, for times that are no positive numbers and for
+    finding; aggregates of another tool (FitPoint.aggregate) are said to be such.
+    Raises UserError for an unknown kind or option, for times that are no positive numbers and for
     fewer sizes than the kind needs.
     """
     chosen = kinds.get(kind)
     _check_options(chosen, options)
-    merged, findings = _merge(points)
+    merged, findings = merge(points, chosen.extras)
     if len(merged) < chosen.least:
         count = "1 size" if len(merged) == 1 else f"{len(merged)} sizes"
         raise UserError(f"{count}: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M")
-    launches = max(len(groups) for groups in merged.values())
-    if launches < _ENOUGH_LAUNCHES:
+    launches = max(len(point.groups) for point in merged)
+    aggregate = next((point.aggregate for point in merged if point.aggregate), "")
+    if aggregate:
+        findings.append(
+            f"the times are aggregates ({aggregate}): how single operations scatter is unknown, so the intervals rest "
+            "on how far the sizes lie from the fitted curve"
+        )
+    elif launches < _ENOUGH_LAUNCHES:
         count = "1 launch" if launches == 1 else f"{launches} launches"
         findings.append(f"only {count}: the intervals do not hold what differs between processes; run at least three")
-    series, measured = _series(merged, seed)
+    measured = _measured(merged)
+    series = _series(merged, measured, seed)
     estimate = chosen.estimate(series, options)
-    values = {name: parameter.value for name, parameter in estimate.parameters.items()}
-    between = between_error(measured, lambda nbytes: chosen.curve(values, nbytes))
     return Model(
         kind=kind,
         parameters=estimate.parameters,
         valid=(measured[0].nbytes, measured[-1].nbytes),
         error=estimate.error,
-        between=between,
+        between=between_error(chosen, estimate, measured),
         measured=tuple(measured),
         findings=findings + estimate.findings,
+        steps=estimate.steps,
     )
 
 
@@ -56,34 +65,45 @@ def _check_options(kind: Kind, options: dict[str, Any]) -> None:
         raise UserError(f"a {kind.name} model has no option '{unknown[0]}'; it takes {takes}")
 
 
-def _merge(points: Iterable[FitPoint]) -> tuple[dict[int, list[np.ndarray]], list[str]]:
-    """Return size -> groups in rising order (a repeated size is one size), and what was left out."""
-    merged: dict[int, list[np.ndarray]] = {}
-    for point in points:
-        groups = [np.asarray(group, dtype=float) for group in point.groups if len(group)]
-        if any(not np.all(np.isfinite(group) & (group > 0)) for group in groups):
-            raise UserError(f"size {point.nbytes} holds a time that is no positive number; measure it again")
-        merged.setdefault(int(point.nbytes), []).extend(groups)
-    findings = []
-    if any(nbytes <= 0 for nbytes in merged):
-        findings.append("sizes of 0 bytes were left out: they say nothing about the rate")
-    empty = sum(not groups for nbytes, groups in merged.items() if nbytes > 0)
-    if empty:
-        findings.append(f"{empty} sizes without samples were left out")
-    kept = {nbytes: merged[nbytes] for nbytes in sorted(merged) if nbytes > 0 and merged[nbytes]}
-    return kept, findings
+def _measured(points: list[Merged]) -> list[Measured]:
+    intervals = [median_interval(point.groups) for point in points]
+    return [
+        Measured(point.nbytes, i.median, i.low, i.high, dict(point.extra))
+        for point, i in zip(points, intervals, strict=True)
+    ]
 
 
-def _series(merged: dict[int, list[np.ndarray]], seed: int) -> tuple[Series, list[Measured]]:
-    intervals = [median_interval(groups) for groups in merged.values()]
-    measured = [Measured(n, i.median, i.low, i.high) for n, i in zip(merged, intervals, strict=True)]
-    draws, parts = bootstrap.joint_draws(list(merged.values()), seed)
-    series = Series(
-        nbytes=np.array([float(nbytes) for nbytes in merged]),
-        seconds=np.array([point.seconds for point in measured]),
+def _series(points: list[Merged], measured: list[Measured], seed: int) -> Series:
+    draws, parts = bootstrap.joint_draws([point.groups for point in points], seed)
+    seconds = np.array([point.seconds for point in measured])
+    return Series(
+        nbytes=np.array([float(point.nbytes) for point in points]),
+        seconds=seconds,
         low=np.array([point.low for point in measured]),
         high=np.array([point.high for point in measured]),
         draws=draws,
         widening=bootstrap.widening(parts),
+        weights=_weights(draws, seconds),
+        parts=parts,
+        launches=_launches(points),
+        extra={name: np.array([point.extra[name] for point in measured]) for name in measured[0].extra},
+        aggregate=next((point.aggregate for point in points if point.aggregate), ""),
     )
-    return series, measured
+
+
+def _weights(draws: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Return what each size counts for in a relative fit, mean 1: the less its samples scatter the more.
+
+    A spread of a few launches is itself uncertain, so half of it is that of the series; and no size is so
+    exact that the others stop to count (_MISFIT).
+    """
+    own = draws.std(axis=1) / seconds
+    weights = 1 / (_MISFIT**2 + (own**2 + np.median(own) ** 2) / 2)
+    return np.asarray(weights / weights.mean())
+
+
+def _launches(points: list[Merged]) -> np.ndarray | None:
+    counts = {len(point.groups) for point in points}
+    if len(counts) != 1:
+        return None
+    return np.array([[np.median(group) for group in point.groups] for point in points])

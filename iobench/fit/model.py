@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from iobench.errors import UserError
-from iobench.fit import kinds
-from iobench.fit.series import Parameter
+from iobench.fit import between, kinds
+from iobench.fit.series import Estimate, Kind, Parameter
 from iobench.units import format_size
 
 SCHEMA = 1
@@ -21,10 +21,16 @@ REACH = 2.0  # a model says nothing beyond this factor outside of what was measu
 
 @dataclass(frozen=True)
 class FitPoint:
-    """One size with its samples: seconds per operation, one array per process launch."""
+    """One size with its samples: seconds per operation, one array per process launch.
+
+    ``extra`` holds the further regressors that a kind asks for ({"files": 8}). ``aggregate`` says what each
+    number is if it is not one operation's time ("mean of 20 iterations").
+    """
 
     nbytes: int
     groups: tuple[np.ndarray, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    aggregate: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Measured:
     seconds: float
     low: float
     high: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,8 @@ class Model:
 
     ``valid`` is the measured range in bytes. ``error`` is the leave-one-size-out error of the formula,
     ``between`` that of ``predict`` between measured sizes: mean absolute relative errors (0.05 = 5 %),
-    NaN where there are too few sizes to tell. ``findings`` are sentences on what the fit met.
+    NaN where there are too few sizes to tell. ``findings`` are sentences on what the fit met. ``steps`` are sizes
+    at which, by a log, another algorithm or protocol takes over.
     """
 
     kind: str
@@ -62,20 +70,25 @@ class Model:
     between: float
     measured: tuple[Measured, ...]
     findings: list[str] = field(default_factory=list)
+    steps: tuple[int, ...] = ()
 
-    def curve(self, nbytes: float) -> float:
+    def curve(self, nbytes: float, **extra: Any) -> float:
         """Return what the formula alone gives, in seconds (1.0 everywhere for a kind without one)."""
         values = {name: parameter.value for name, parameter in self.parameters.items()}
-        return kinds.get(self.kind).curve(values, nbytes)
+        return kinds.get(self.kind).curve(values, nbytes, **extra)
 
-    def predict(self, nbytes: int) -> Prediction:
-        """Return the seconds expected at ``nbytes``.
+    def predict(self, nbytes: int, **extra: Any) -> Prediction:
+        """Return the seconds expected at ``nbytes`` (and at ``extra``, the kind's further regressors).
 
-        Between measured sizes the ratio of measured time to formula is interpolated over log(nbytes), so a
-        measured size gives its own median. Outside, the formula goes on from the last one measured.
+        A measured size gives its own median. Between sizes, transfers are predicted from their neighbours
+        (fit.between), other kinds by interpolating the ratio of measured time to formula over log(nbytes), those
+        with further regressors by the formula. Outside, the formula goes on from the last size measured.
         Raises UserError beyond twice the measured range.
         """
         self._check_reach(nbytes)
+        kind = kinds.get(self.kind)
+        if kind.extras:
+            return self._by_formula(kind, nbytes, extra)
         sizes = [point.nbytes for point in self.measured]
         right = min(max(bisect_right(sizes, nbytes), 1), len(sizes) - 1)
         left = max(right - 1, 0)
@@ -84,6 +97,8 @@ class Model:
         inside = min(max(share, 0.0), 1.0)
         ends = [(point.seconds / self._shape(point.nbytes), point) for point in (near, far)]
         seconds = self._shape(nbytes) * _blend(ends[0][0], ends[1][0], inside)
+        if kind.local and 0 <= share <= 1:
+            seconds = self._between(nbytes, seconds)
         slack = 1.0 + self._slack(nbytes, inside)
         low = seconds * _blend(near.low / near.seconds, far.low / far.seconds, inside) / slack
         high = seconds * _blend(near.high / near.seconds, far.high / far.seconds, inside) * slack
@@ -98,8 +113,9 @@ class Model:
             "valid": list(self.valid),
             "error": _number(self.error),
             "between": _number(self.between),
-            "measured": [vars(point).copy() for point in self.measured],
+            "measured": [_point(point) for point in self.measured],
             "findings": list(self.findings),
+            "steps": list(self.steps),
         }
 
     @classmethod
@@ -117,12 +133,35 @@ class Model:
                 between=_float(data["between"], math.nan),
                 measured=tuple(_measured(point) for point in data["measured"]),
                 findings=[str(sentence) for sentence in data["findings"]],
+                steps=tuple(_size(step) for step in data.get("steps", ())),
             )
-            if not model.measured or not math.isfinite(model.curve(model.valid[0])):
+            if not model.measured or not math.isfinite(model.curve(model.valid[0], **model.measured[0].extra)):
                 raise ValueError("nothing measured")
             return model
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise UserError(f"damaged model ({error}): fit it again with iobench fit") from error
+
+    def _between(self, nbytes: int, otherwise: float) -> float:
+        """Return the neighbours' prediction on this side of every step, ``otherwise`` where it has one size."""
+        sizes = [point.nbytes for point in self.measured]
+        # the log names sizes that were measured: in between, the change is taken to be half way
+        edges = [math.sqrt(sizes[sizes.index(step) - 1] * step) for step in self.steps if step in sizes[1:]]
+        number = bisect_right(edges, nbytes)
+        near = [point for point in self.measured if bisect_right(edges, point.nbytes) == number]
+        if len(near) < 2:
+            return otherwise
+        for end, beyond in ((near[0], nbytes < near[0].nbytes), (near[-1], nbytes > near[-1].nbytes)):
+            if beyond:
+                return end.seconds * self._shape(nbytes) / self._shape(end.nbytes)
+        return float(between.predict(*_knots(near), np.array([float(nbytes)]))[0])
+
+    def _by_formula(self, kind: Kind, nbytes: int, extra: Mapping[str, Any]) -> Prediction:
+        """Return the formula's value; its doubt is the leave-one-out error, twice for an interval."""
+        if set(extra) != set(kind.extras):
+            raise UserError(f"a {self.kind} model predicts from {', '.join(kind.extras)} too: give them by name")
+        seconds = self.curve(nbytes, **extra)
+        doubt = 1 + 2 * (self.error if math.isfinite(self.error) else 0.0)
+        return Prediction(seconds, seconds / doubt, seconds * doubt)
 
     def _shape(self, nbytes: float) -> float:
         # a formula that gives 0 (a = 0 at a size of 0 bytes) cannot guide
@@ -149,15 +188,29 @@ class Model:
         )
 
 
-def between_error(points: Sequence[Measured], curve: Any) -> float:
-    """Return the mean absolute relative error of interpolating each inner size from its neighbours; NaN for none."""
+def between_error(kind: Kind, estimate: Estimate, points: Sequence[Measured]) -> float:
+    """Return the mean absolute relative error of predicting each inner size from the others; NaN for none."""
+    if kind.extras:
+        return estimate.error
+    values = {name: parameter.value for name, parameter in estimate.parameters.items()}
+    errors = between.left_out(*_knots(points))[0] if kind.local else _ratio_errors(kind, values, points)
+    return float(np.mean(errors)) if len(errors) else math.nan
+
+
+def _knots(points: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
+    """Return sizes and seconds as one row each."""
+    sizes, seconds = (np.array([[float(getattr(point, name)) for point in points]]) for name in ("nbytes", "seconds"))
+    return sizes, seconds
+
+
+def _ratio_errors(kind: Kind, values: Mapping[str, float], points: Sequence[Measured]) -> list[float]:
     errors = []
     for left, here, right in zip(points, points[1:], points[2:], strict=False):
-        ratios = [point.seconds / max(curve(point.nbytes), 1e-15) for point in (left, right)]
+        shapes = [max(kind.curve(values, point.nbytes), 1e-15) for point in (left, here, right)]
         share = _share(left.nbytes, right.nbytes, here.nbytes)
-        guess = max(curve(here.nbytes), 1e-15) * _blend(ratios[0], ratios[1], share)
+        guess = shapes[1] * _blend(left.seconds / shapes[0], right.seconds / shapes[2], share)
         errors.append(abs(guess / here.seconds - 1))
-    return float(np.mean(errors)) if errors else math.nan
+    return errors
 
 
 def _share(left: int, right: int, nbytes: int) -> float:
@@ -205,7 +258,13 @@ def _parameter(data: Mapping[str, Any]) -> Parameter:
 
 
 def _measured(data: Mapping[str, Any]) -> Measured:
-    return Measured(_size(data["nbytes"]), _positive(data["seconds"]), _positive(data["low"]), _positive(data["high"]))
+    seconds, low, high = (_positive(data[name]) for name in ("seconds", "low", "high"))
+    return Measured(_size(data["nbytes"]), seconds, low, high, dict(data.get("extra") or {}))
+
+
+def _point(point: Measured) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(point).items() if name != "extra"}
+    return plain | ({"extra": dict(point.extra)} if point.extra else {})
 
 
 def _pair(data: Sequence[Any]) -> tuple[int, int]:

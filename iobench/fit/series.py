@@ -23,7 +23,11 @@ class Parameter:
 class Series:
     """Measured sizes in rising order: median seconds, their intervals, bootstrap medians [size][draw].
 
-    ``widening`` is how much too narrow the draws are because there were few launches (bootstrap.widening).
+    ``widening`` is how much too narrow the draws are because there were few launches (bootstrap.widening),
+    ``parts`` how many launches, or batches of one, were drawn from. ``weights`` [size] are what each size counts
+    for (mean 1), from its own spread. ``launches`` [size][launch] are the medians of each process launch, None
+    where the sizes were not all measured by the same ones. ``extra`` holds further regressors [size] by name.
+    ``aggregate`` says that the times are means and the like.
     """
 
     nbytes: np.ndarray
@@ -32,15 +36,24 @@ class Series:
     high: np.ndarray
     draws: np.ndarray
     widening: float
+    weights: np.ndarray
+    parts: int = 1
+    launches: np.ndarray | None = None
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict)
+    aggregate: str = ""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A kind's answer; ``error`` is its leave-one-size-out error, NaN where there are too few sizes."""
+    """A kind's answer; ``error`` is its leave-one-size-out error, NaN where there are too few sizes.
+
+    ``steps`` are the sizes at which a log says that something else takes over: nothing interpolates across.
+    """
 
     parameters: dict[str, Parameter]
     error: float
     findings: list[str] = field(default_factory=list)
+    steps: tuple[int, ...] = ()
 
 
 def _one_region(nbytes: int, options: Mapping[str, Any]) -> str:
@@ -53,7 +66,10 @@ class Kind:
     """One kind of model.
 
     ``least`` is how many sizes it needs. ``estimate(series, options)`` fits it; ``options`` lists the names
-    it takes. ``curve(parameters, nbytes)`` is the formula in seconds; a kind without one returns 1.0.
+    it takes. ``curve(parameters, nbytes, **extra)`` is the formula in seconds; a kind without one returns 1.0.
+    ``extras`` are the regressors beside the size that every point must have. ``local`` kinds predict between
+    sizes from the neighbours (fit.between), kinds with ``extras`` by the formula, others by the ratio to it.
+    ``axis`` is what "nbytes" holds: bytes, or bytes/s where a latency depends on the load.
     ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
     sizes each part needs: below that, disturbed measurements are better than none.
     """
@@ -62,7 +78,10 @@ class Kind:
     formula: str
     least: int
     estimate: Callable[[Series, Mapping[str, Any]], Estimate]
-    curve: Callable[[Mapping[str, float], float], float]
+    curve: Callable[..., float]
     options: tuple[str, ...] = ()
     region: Callable[[int, Mapping[str, Any]], str] = _one_region
     region_least: int = 0
+    extras: tuple[str, ...] = ()
+    local: bool = False
+    axis: str = "bytes"

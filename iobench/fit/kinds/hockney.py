@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from iobench.fit import bootstrap
+from iobench.fit import bootstrap, shape
 from iobench.fit.series import Estimate, Kind, Parameter, Series
-from iobench.units import format_seconds, format_size
+from iobench.units import format_size
 
 _POOR = 0.20
-_FALL = 0.95  # a time below this part of the one at the size before is a fall
-_CLIFF = 2.0  # a time that grows this much faster than the size is a cliff
-_MOST_SENTENCES = 3
 
 
 def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
@@ -82,7 +79,7 @@ def _leave_one_out(series: Series) -> float:
 
 
 def _findings(series: Series, parameters: dict[str, Parameter], error: float) -> list[str]:
-    out = _breaks(series)
+    out = shape.breaks(series, _BREAK_ADVICE)
     if error > _POOR:
         out.append(
             f"poor fit: left-out sizes are missed by {error * 100:.0f} % on average; read a and B as a summary only, "
@@ -101,22 +98,6 @@ def _findings(series: Series, parameters: dict[str, Parameter], error: float) ->
     return out
 
 
-def _breaks(series: Series) -> list[str]:
-    """Return a sentence for each place where time falls with size, or grows far faster than it."""
-    out = []
-    for index in range(1, len(series.nbytes)):
-        before, after = series.seconds[index - 1], series.seconds[index]
-        sizes = [format_size(int(series.nbytes[i])) for i in (index - 1, index)]
-        times = f"{format_seconds(before)} to {format_seconds(after)}"
-        if after < _FALL * before and series.high[index] < series.low[index - 1]:
-            out.append(f"non-monotone at {sizes[1]}: the time falls from {times} after {sizes[0]}; {_BREAK_ADVICE}")
-        elif after / before > _CLIFF * series.nbytes[index] / series.nbytes[index - 1]:
-            out.append(f"cliff at {sizes[1]}: the time grows from {times} after {sizes[0]}; {_BREAK_ADVICE}")
-    if len(out) > _MOST_SENTENCES:
-        out[_MOST_SENTENCES:] = [f"{len(out) - _MOST_SENTENCES} more such breaks at larger sizes"]
-    return out
-
-
 _BREAK_ADVICE = "one a and B cannot describe both sides, so measure sizes in between"
 
-KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve, region_least=4)
+KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve, region_least=4, local=True)
