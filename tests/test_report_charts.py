@@ -153,9 +153,9 @@ def test_marks_that_are_not_to_be_used_are_crossed_and_named() -> None:
 
 
 def test_curves_differ_in_marker_and_line_and_not_only_in_colour() -> None:
-    assert len(set(draw._MARKERS)) == len(draw._MARKERS) >= MOST_CURVES
+    assert len(set(draw.MARKERS)) == len(draw.MARKERS) >= MOST_CURVES
     assert len(set(draw.COLOURS)) == len(draw.COLOURS) >= MOST_CURVES
-    assert len({(str(draw._DASHES[n % 4]), draw._MARKERS[n]) for n in range(8)}) == 8
+    assert len({(str(draw.DASHES[n % 4]), draw.MARKERS[n]) for n in range(8)}) == 8
 
 
 def test_axes_speak_kib_and_gbps() -> None:
@@ -281,6 +281,10 @@ def test_quantiles_stand_only_where_n_allows() -> None:
     assert column(some, "P99")[0] == "-"
     assert column(some, "P99")[1] != "-"
     assert column(some, "n") == ["20 / 1", "100 / 5"]
+    assert [text == "-" for text in column(some, "mean")] == [True, False]
+    assert "P99.9" not in some.columns
+    many = lines("dram", {"k": 1}, 1e-3, launches=1, n=1000) + lines("dram", {"k": 2}, 1e-3, launches=1, n=999)
+    assert [text == "-" for text in column(table(run_of(many)), "P99.9")] == [False, True]
 
 
 def test_the_ends_of_a_narrow_interval_differ() -> None:

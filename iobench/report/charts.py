@@ -43,7 +43,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure. ``y`` is "bandwidth" or "latency"; ``bars`` where x is no number or has one value."""
+    """One figure. ``y`` is "bandwidth" or "latency"; ``bars`` where x is no number or has one value.
+
+    ``x_name`` is written below the x axis, its axis' name unless given; ``linear`` keeps y from being logarithmic.
+    """
 
     probe: str
     title: str
@@ -54,6 +57,8 @@ class Chart:
     log_x: bool
     bars: bool
     caches: tuple[tuple[str, int], ...] = ()
+    x_name: str = ""
+    linear: bool = False
 
     @property
     def marks(self) -> list[Mark]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
@@ -22,13 +23,14 @@ from iobench.units import format_rate, format_seconds
 SOLID = ("ok", "unproven")  # every other verdict is drawn hollow
 INK, MUTED, GRID, PAPER, ALARM = "#1b1f24", "#59636e", "#d8dde3", "#fefefe", "#c62828"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4f", "#8c6d31")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
-_WIDTH = 5.0  # inches: 360 points, the width of a phone, so that text keeps its size there
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
+WIDTH = 5.0  # inches: 360 points, the width of a phone, so that text keeps its size there
 _LIMIT_IN_VIEW = 2.5  # a limit further above the data than this is named, not drawn, on a linear axis
 _CROWDED = 48  # more marks than this on one curve are drawn small
 _STYLE: dict[str, Any] = {
-    "svg.hashsalt": "iobench", "svg.fonttype": "none", "text.parse_math": False, "axes.formatter.use_mathtext": False,
+    "svg.hashsalt": "iobench", "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False,
+    "axes.formatter.use_mathtext": False,
     "font.family": ["DejaVu Sans"], "font.size": 9.2, "text.color": INK, "axes.edgecolor": MUTED,
     "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
     "ytick.labelcolor": INK, "axes.facecolor": PAPER, "figure.facecolor": PAPER, "savefig.facecolor": PAPER,
@@ -39,39 +41,63 @@ _STYLE: dict[str, Any] = {
 
 def svg(chart: Chart) -> str:
     """Return the chart as an SVG document with real text in it."""
-    buffer = io.StringIO()
-    with mpl.rc_context(_STYLE):
-        figure = _figure(chart)
-        FigureCanvasSVG(figure).print_svg(buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return buffer.getvalue()
+    return svg_of(lambda: figure(chart))
+
+
+def pdf(chart: Chart) -> bytes:
+    """Return the chart as PDF, for a paper."""
+    return pdf_of(lambda: figure(chart))
 
 
 def png(chart: Chart, dpi: int = 160) -> bytes:
     """Return the chart as PNG, for tools that take no SVG."""
-    buffer = io.BytesIO()
+    return png_of(lambda: figure(chart), dpi)
+
+
+def svg_of(build: Callable[[], Figure]) -> str:
+    """Return the figure that ``build`` makes in this module's style as SVG; the same figure gives the same bytes."""
+    buffer = io.StringIO()
     with mpl.rc_context(_STYLE):
-        _figure(chart).savefig(buffer, format="png", dpi=dpi)
+        FigureCanvasSVG(build()).print_svg(buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return buffer.getvalue()
 
 
-def _figure(chart: Chart) -> Figure:
+def pdf_of(build: Callable[[], Figure]) -> bytes:
+    """Return the figure that ``build`` makes in this module's style as PDF with its fonts in it."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        metadata = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+        build().savefig(buffer, format="pdf", metadata=metadata)
+    return buffer.getvalue()
+
+
+def png_of(build: Callable[[], Figure], dpi: int = 160) -> bytes:
+    """Return the figure that ``build`` makes in this module's style as PNG."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        build().savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def figure(chart: Chart) -> Figure:
+    """Return the chart as a figure, to be drawn by one of the functions above."""
     rows = _legend_rows(chart)
     bars = len(chart.marks)
     height = 0.75 + 0.2 * bars if chart.bars else 2.75
-    figure = Figure(figsize=(_WIDTH, height + 0.22 * rows), layout="constrained")
-    axes = figure.add_subplot()
+    made = Figure(figsize=(WIDTH, height + 0.22 * rows), layout="constrained")
+    axes = made.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if chart.bars:
         _draw_bars(axes, chart)
     else:
         _draw_curves(axes, chart)
-        _legend(figure, chart, rows)
-    return figure
+        _legend(made, chart, rows)
+    return made
 
 
 def _draw_curves(axes: Any, chart: Chart) -> None:
-    log = ticks.wants_log([mark.y for mark in chart.marks])
+    log = _log(chart)
     low, high = _y_view(chart, log)
     axes.grid(True)
     for number, curve in enumerate(chart.curves):
@@ -88,14 +114,18 @@ def _draw_curves(axes: Any, chart: Chart) -> None:
     _mark_caches(axes, chart)
 
 
+def _log(chart: Chart) -> bool:
+    return not chart.linear and ticks.wants_log([mark.y for mark in chart.marks])
+
+
 def _y_title(chart: Chart) -> str:
     return "GB/s" if chart.y == "bandwidth" else "time per operation"
 
 
 def _draw_curve(axes: Any, curve: Curve, number: int) -> None:
-    colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
+    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
     good = [mark for mark in curve.marks if mark.status not in CROSSED]
-    dashes = _DASHES[number % len(_DASHES)]
+    dashes = DASHES[number % len(DASHES)]
     axes.plot([m.x for m in good], [m.y for m in good], color=colour, linestyle=dashes, linewidth=1.3, zorder=3)
     axes.fill_between(
         [m.x for m in good], [m.low for m in good], [m.high for m in good], color=colour, alpha=0.22, linewidth=0
@@ -166,7 +196,7 @@ def _x_axis(axes: Any, chart: Chart) -> None:
     else:
         axes.set_xticks(*ticks.number_ticks(values))
     axes.minorticks_off()
-    axes.set_xlabel(chart.x)
+    axes.set_xlabel(chart.x_name or chart.x)
 
 
 def _name_crossed(axes: Any, chart: Chart) -> None:
@@ -212,9 +242,9 @@ def _legend_rows(chart: Chart) -> int:
 def _legend_entries(chart: Chart) -> list[tuple[str, dict[str, Any]]]:
     entries: list[tuple[str, dict[str, Any]]] = []
     for number, curve in enumerate(chart.curves):
-        look = {"color": COLOURS[number % len(COLOURS)], "marker": _MARKERS[number % len(_MARKERS)], "markersize": 4.2}
+        look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4.2}
         if curve.label:
-            entries.append((curve.label, {**look, "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.3}))
+            entries.append((curve.label, {**look, "linestyle": DASHES[number % len(DASHES)], "linewidth": 1.3}))
     limit = limit_text(chart)
     if limit:
         entries.append((limit, {"color": INK, "linestyle": (0, (7, 3)), "linewidth": 0.9}))
@@ -236,7 +266,7 @@ def limit_text(chart: Chart) -> str:
 
 def limit_in_view(chart: Chart) -> bool:
     """Tell whether at least one point's limit lies within the axis."""
-    log = ticks.wants_log([mark.y for mark in chart.marks])
+    log = _log(chart)
     top = _bar_top(chart, log) if chart.bars else _y_view(chart, log)[1]
     return any(mark.limit and mark.limit <= top for mark in chart.marks)
 
@@ -268,7 +298,7 @@ def _draw_bars(axes: Any, chart: Chart) -> None:
 
 
 def _bar_view(axes: Any, chart: Chart) -> tuple[float, float]:
-    log = ticks.wants_log([mark.y for mark in chart.marks])
+    log = _log(chart)
     if log:
         axes.set_xscale("log")
     low = min(mark.low for mark in chart.marks) / 2 if log else 0.0

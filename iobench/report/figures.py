@@ -36,14 +36,19 @@ class FigureView:
     @property
     def inline(self) -> str:
         """The SVG for an HTML page: colours as CSS variables (light and dark), ids of its own, an accessible name."""
-        body = self.svg[self.svg.index("<svg") :]
-        body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-        body = _ID.sub(lambda match: f"{match[1]}{self.name}-", body)
-        for colour, variable in _VARIABLES.items():
-            body = body.replace(colour, f"var({variable})")
-        body = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1">', body, count=1)
-        label = f'<svg role="img" aria-label="{escape(self.alt)}" xmlns="http://www.w3.org/2000/svg"'
-        return body.replace("<svg", label, 1)
+        return inline(self.svg, self.name, self.alt)
+
+
+def inline(svg: str, name: str, alt: str) -> str:
+    """Return an SVG document as part of an HTML page: ids start with ``name``, ``alt`` is its accessible name."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = _ID.sub(lambda match: f"{match[1]}{name}-", body)
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
+    body = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1">', body, count=1)
+    label = f'<svg role="img" aria-label="{escape(alt)}" xmlns="http://www.w3.org/2000/svg"'
+    return body.replace("<svg", label, 1)
 
 
 def figures_of(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> list[FigureView]:

@@ -13,18 +13,24 @@ from iobench.report.view import View
 
 def render(view: View) -> str:
     """Return the page; every text from the records is escaped."""
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            view=view,
-            model_columns=models.COLUMNS,
-            model_numeric=models.NUMERIC,
-            made=words.MADE,
-            definitions=words.DEFINITIONS,
-            css=_read("page.css"),
-        )
+    return template("page.html.j2").render(
+        view=view,
+        model_columns=models.COLUMNS,
+        model_numeric=models.NUMERIC,
+        made=words.MADE,
+        definitions=words.DEFINITIONS,
+        css=css(),
     )
+
+
+def template(name: str) -> jinja2.Template:
+    """Return a template of this package; every text put into it is escaped."""
+    return _environment().get_template(name)
+
+
+def css() -> str:
+    """Return the style sheet of all pages."""
+    return _read("page.css")
 
 
 @cache

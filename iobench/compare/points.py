@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from iobench import check
-from iobench._callable import make_callable
 from iobench.fit import bootstrap
 from iobench.record import Record, Run
 from iobench.stats import Interval
@@ -224,6 +223,3 @@ def _names(keys: Sequence[str]) -> str:
 
 def _name(run: Run) -> str:
     return f"{run.machine} {run.header.created}"
-
-
-make_callable(__name__, compare)

@@ -1,0 +1,87 @@
+"""What ``iobench compare`` says of two runs or more, as text and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from iobench.compare import Comparison, Contrast, compare, contrast
+from iobench.compare.contrasts import split
+from iobench.errors import UserError
+from iobench.record import Run
+from iobench.report import compared, contrasted
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for: runs with their names, messages to cost, and how to narrow and split.
+
+    ``where`` is axis -> wanted values in lower case, ``by`` an axis whose values are compared within each run.
+    """
+
+    runs: Sequence[Run]
+    names: Sequence[str]
+    at: Sequence[int] = ()
+    where: Mapping[str, Sequence[str]] | None = None
+    by: str = ""
+    mixed: bool = False
+
+    @cached_property
+    def parts(self) -> list[tuple[str, Run]]:
+        """The runs, or each run's parts."""
+        whole = list(zip(self.names, self.runs, strict=True))
+        if not self.by:
+            return whole
+        return [
+            (f"{name} {value}" if len(whole) > 1 else value, part)
+            for name, run in whole
+            for value, part in split(run, self.by)
+        ]
+
+    @cached_property
+    def contrast(self) -> Contrast:
+        """The comparison over sizes."""
+        names, runs = zip(*self.parts, strict=True)
+        return contrast(runs, names, self.at, self.where, self.mixed)
+
+    @cached_property
+    def points(self) -> Comparison | None:
+        """The comparison point by point, where there are two whole runs."""
+        return compare(*self.runs) if len(self.runs) == 2 and not (self.by or self.where) else None
+
+    @property
+    def over_sizes(self) -> bool:
+        """Tell whether the comparison over sizes says more than the one point by point."""
+        if self.points is None or self.at:
+            return True
+        return any(not match.exact for match in self.contrast.matches) or bool(self.contrast.refused)
+
+
+def text(asked: Asked) -> str:
+    """Return the comparison as Markdown: point by point where two runs share points, over sizes where that adds."""
+    points = asked.points
+    both = points is not None and bool(points.rows or not asked.over_sizes)
+    parts = [compared.render(points)] if both and points else []
+    if asked.over_sizes:
+        parts.append(contrasted.render(asked.contrast))
+    return "\n\n".join(parts)
+
+
+def parse_where(assignments: Sequence[str]) -> dict[str, list[str]]:
+    """Return axis -> values of "ranks=8,16", in lower case; UserError where it is none."""
+    found = {}
+    for assignment in assignments:
+        axis, equals, values = assignment.partition("=")
+        if not equals or not axis.strip() or not values.strip():
+            raise UserError(f"-a {assignment}: write AXIS=VALUES, as in -a ranks=8 or -a inplace=false")
+        found[axis.strip()] = [value.strip().lower() for value in values.split(",")]
+    return found
+
+
+def write(asked: Asked, folder: Path) -> tuple[Path, Path]:
+    """Write compare.md, compare.html and figures/ into ``folder``; UserError where that fails."""
+    from iobench.report import contrast_files
+
+    return contrast_files.write(asked.contrast, asked.points, folder)

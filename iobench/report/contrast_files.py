@@ -1,0 +1,96 @@
+"""Writes a comparison into a folder: compare.md, compare.html, and its figures as SVG and PDF."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import iobench
+from iobench.compare import Comparison, Contrast
+from iobench.compare.contrasts import Match
+from iobench.errors import UserError
+from iobench.report import compared, contrasted, page
+from iobench.report.contrast_figures import ContrastFigure, figures_of
+
+FIGURES = "figures"
+
+
+def write(found: Contrast, points: Comparison | None, folder: Path) -> tuple[Path, Path]:
+    """Write the comparison and return compare.md and compare.html; UserError where the folder can't be written.
+
+    Figures of an earlier comparison are replaced.
+    """
+    drawn = {match.title: figures_of(match, number) for number, match in enumerate(found.matches, start=1)}
+    plain, html = markdown(found, points, drawn), render(found, points, drawn)
+    figures = [figure for each in drawn.values() for figure in each]
+    try:
+        _write(folder, plain, html, figures)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
+    return folder / "compare.md", folder / "compare.html"
+
+
+def markdown(found: Contrast, points: Comparison | None, drawn: dict[str, list[ContrastFigure]]) -> str:
+    """Return the comparison as Markdown with its figures beside it."""
+    figures = {
+        title: [(figure.alt, f"{FIGURES}/{figure.name}.svg", figure.caption) for figure in each]
+        for title, each in drawn.items()
+    }
+    parts = ["# Comparison", contrasted.render(found, figures)]
+    if points is not None and points.rows:
+        parts += ["## Point by point", compared.render(points)]
+    return "\n\n".join(parts) + "\n"
+
+
+def render(found: Contrast, points: Comparison | None, drawn: dict[str, list[ContrastFigure]]) -> str:
+    """Return the comparison as one page that needs nothing from outside; every text is escaped."""
+    return page.template("compare.html.j2").render(
+        version=iobench.__version__,
+        css=page.css(),
+        sides=found.sides,
+        sides_rows=[(side.letter, side.name, side.what, side.whose) for side in found.sides],
+        parts=[_part(match, found.at, drawn[match.title]) for match in found.matches],
+        refused=found.refused,
+        notes=found.notes,
+        points=_points(points),
+        basis=contrasted.BASIS,
+    )
+
+
+def _part(match: Match, at: tuple[int, ...], figures: list[ContrastFigure]) -> dict[str, Any]:
+    return {
+        "title": match.title,
+        "sentences": contrasted.sentences(match),
+        "cautions": match.cautions,
+        "columns": contrasted.columns(match),
+        "rows": contrasted.rows(match),
+        "cost_columns": contrasted.cost_columns(match),
+        "cost_rows": contrasted.cost_rows(match, at),
+        "figures": figures,
+    }
+
+
+def _points(points: Comparison | None) -> dict[str, Any] | None:
+    if points is None or not points.rows:
+        return None
+    return {
+        "headline": compared.headline(points),
+        "sentences": [*points.summary, *points.warnings],
+        "columns": compared.COLUMNS,
+        "rows": compared.rows(points),
+    }
+
+
+def _write(folder: Path, plain: str, html: str, figures: list[ContrastFigure]) -> None:
+    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+    names = {f"{figure.name}.{kind}" for figure in figures for kind in ("svg", "pdf")}
+    for old in (folder / FIGURES).glob("compare-*"):
+        if old.name not in names:
+            with contextlib.suppress(FileNotFoundError):
+                old.unlink()  # of an earlier comparison
+    for figure in figures:
+        (folder / FIGURES / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
+        (folder / FIGURES / f"{figure.name}.pdf").write_bytes(figure.pdf)
+    (folder / "compare.md").write_text(plain, encoding="utf-8")
+    (folder / "compare.html").write_text(html, encoding="utf-8")

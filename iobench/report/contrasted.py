@@ -1,0 +1,138 @@
+"""A comparison of topologies as Markdown that reads well as plain text too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from iobench.compare.contrasts import Contrast, Match, Side, differing
+from iobench.compare.crossing import Ratio
+from iobench.compare.curves import Time
+from iobench.errors import UserError
+from iobench.report.markdown import table, text
+from iobench.units import format_seconds, format_size, parse_size
+
+BASIS = (
+    "Times are those of one operation on a message of that size; a speed is one time over the other. "
+    "~ marks a value between two measured sizes, taken from the curve."
+)
+NO_INTERVAL = "-"
+
+
+def render(found: Contrast, figures: Mapping[str, Sequence[tuple[str, str, str]]] | None = None) -> str:
+    """Return the whole comparison; ``figures`` holds (alt, file, caption) of each match by its title."""
+    parts = ["\n".join(f"- {side_text(side)}" for side in found.sides)]
+    for match in found.matches:
+        parts += [f"## {text(match.title)}", *_match(match, found.at)]
+        for alt, file, caption in (figures or {}).get(match.title, ()):
+            parts += [f"![{text(alt)}]({file})", text(caption)]
+    if not found.matches:
+        parts.append("No series of these runs can be set against each other.")
+    if found.matches:
+        parts.append(BASIS)
+    parts.append("\n".join(f"- **not compared**: {text(sentence)}" for sentence in found.refused))
+    parts.append("\n".join(f"- **note**: {text(sentence)}" for sentence in found.notes))
+    return "\n\n".join(part for part in parts if part)
+
+
+def side_text(side: Side) -> str:
+    """Return one run of the comparison in a line, with whose numbers they are."""
+    return text(f"{side.letter}: {side.name}: {side.what}. Numbers: {side.whose}")
+
+
+def sentences(match: Match) -> list[str]:
+    """Return what sets the series apart, then who is faster where, pair by pair."""
+    apart = differing(match)
+    said = ["; ".join(f"{letter}: {words}" for letter, words in apart.items() if words)]
+    if not match.duels:
+        ranges = "; ".join(
+            f"{curve.letter} {format_size(curve.sizes[0])} to {format_size(curve.sizes[-1])}" for curve in match.curves
+        )
+        said.append(f"no size lies in the range of two of them: {ranges}")
+    said += [f"{found.a.letter} against {found.b.letter}: {found.sentence}" for found in match.duels]
+    return [sentence for sentence in said if sentence]
+
+
+def columns(match: Match) -> tuple[str, ...]:
+    """Return the columns of the table by size: two series have a ratio with its interval, more have a fastest."""
+    letters = tuple(curve.letter for curve in match.curves)
+    if len(letters) == 2:
+        return ("size", *letters, f"{letters[1]} / {letters[0]}", "95 % interval", "faster")
+    return ("size", *letters, "fastest", "times as fast as the next")
+
+
+def rows(match: Match) -> list[tuple[str, ...]]:
+    """Return one row of text per size."""
+    if len(match.curves) == 2:
+        return [_pair_row(match, ratio) for found in match.duels for ratio in found.ratios]
+    return [_ranking(match, nbytes) for nbytes in match.sizes]
+
+
+def cost_columns(match: Match) -> tuple[str, ...]:
+    """Return the columns of the table of asked-for messages."""
+    return ("message", *(curve.letter for curve in match.curves), "fastest", "the others need")
+
+
+def cost_rows(match: Match, at: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return one row per asked-for message: each one's time, the fastest, and how much longer the others need."""
+    return [_cost(match, nbytes) for nbytes in at]
+
+
+def _match(match: Match, at: Sequence[int]) -> list[str]:
+    parts = ["\n".join(f"- {text(sentence)}" for sentence in sentences(match))]
+    parts.append("\n".join(f"- **differs**: {text(sentence)}" for sentence in match.cautions))
+    if at:
+        count = len(match.curves)
+        parts.append(table(cost_columns(match), cost_rows(match, at), range(1, count + 1)))
+    if match.sizes:
+        parts.append(table(columns(match), rows(match), range(1, len(columns(match)) - 1)))
+    return parts
+
+
+def _pair_row(match: Match, ratio: Ratio) -> tuple[str, ...]:
+    times = match.times(ratio.nbytes)
+    ends = NO_INTERVAL if ratio.low is None or ratio.high is None else f"{ratio.low:.3f}–{ratio.high:.3f}"
+    shown = [time_text(times[curve.letter]) for curve in match.curves]
+    return (format_size(ratio.nbytes), *shown, f"{ratio.value:.3f}", ends, ratio.verdict)
+
+
+def _ranking(match: Match, nbytes: int) -> tuple[str, ...]:
+    times = match.times(nbytes)
+    order = sorted(times, key=lambda letter: times[letter].seconds)
+    verdict = _verdict(match, order[0], order[1], nbytes)
+    lead = f"{times[order[1]].seconds / times[order[0]].seconds:.2f} ({order[1]})"
+    shown = [time_text(times[c.letter]) if c.letter in times else NO_INTERVAL for c in match.curves]
+    return (format_size(nbytes), *shown, order[0] if verdict == order[0] else f"{order[0]} ({verdict})", lead)
+
+
+def _verdict(match: Match, first: str, second: str, nbytes: int) -> str:
+    for found in match.duels:
+        if {found.a.letter, found.b.letter} == {first, second}:
+            return next(ratio.verdict for ratio in found.ratios if ratio.nbytes == nbytes)
+    return "unclear"
+
+
+def _cost(match: Match, nbytes: int) -> tuple[str, ...]:
+    times = match.times(nbytes)
+    shown = [time_text(times[c.letter]) if c.letter in times else "not measured" for c in match.curves]
+    if not times:
+        return (format_size(nbytes), *shown, NO_INTERVAL, NO_INTERVAL)
+    best = min(times, key=lambda letter: times[letter].seconds)
+    more = [_more(letter, time, times[best]) for letter, time in times.items() if letter != best]
+    return (format_size(nbytes), *shown, best, ", ".join(more) or NO_INTERVAL)
+
+
+def _more(letter: str, time: Time, best: Time) -> str:
+    return f"{letter} {format_seconds(time.seconds - best.seconds)} more ({time.seconds / best.seconds:.2f}x)"
+
+
+def time_text(time: Time) -> str:
+    """Return a time, with ~ where it lies between two measured sizes."""
+    return f"{'' if time.measured else '~ '}{format_seconds(time.seconds)}"
+
+
+def parse_sizes(listed: str) -> list[int]:
+    """Return the sizes of "8K,1M,1G"; UserError for what is none."""
+    sizes = [parse_size(part) for part in listed.split(",") if part.strip()]
+    if not sizes or min(sizes) <= 0:
+        raise UserError(f"--at {listed}: give sizes of at least one byte, as in --at 8K,1M,1G")
+    return sizes
