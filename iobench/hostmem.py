@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iobench import mempolicy
 from iobench.errors import Unavailable
 from iobench.units import KIB, MIB, format_size
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from iobench.mempolicy import Policy
 
 BASE, HUGE = "base", "huge"
 MOST_OF_MEMORY = 0.5  # a buffer takes at most this part of what is available
@@ -63,25 +66,31 @@ class Pages:
 
 
 @contextlib.contextmanager
-def buffer(nbytes: int, pages: str = BASE, root: Path = Path("/")) -> Iterator[Buffer]:
+def buffer(nbytes: int, pages: str = BASE, root: Path = Path("/"), policy: Policy | None = None) -> Iterator[Buffer]:
     """Map ``nbytes`` for ``pages`` "base" or "huge"; nothing is touched, so the first to write places it.
 
-    Reserved huge pages are used where enough are free, transparent ones else. Raises Unavailable where
-    the memory is not there.
+    With ``policy`` its nodes do, whoever writes. Reserved huge pages are used where enough are free and no policy
+    is asked for, transparent ones else. Raises Unavailable where the memory is not there.
     """
     _check_room(nbytes, root)
     huge = huge_page_nbytes(root)
     length = -(-max(nbytes, 1) // huge) * huge
-    area, reserved = _map(length, pages, huge, root)
-    yield Buffer(_aligned(area, nbytes, huge), pages, reserved)
+    area, reserved = _map(length, pages, huge, root, pool=policy is None)
+    data = _aligned(area, nbytes, huge)
+    if policy is not None:
+        # whole huge pages: the mapping goes on that far, and no page of it is shared with other memory
+        mempolicy.apply(int(data.ctypes.data), length, policy, str(root))
+    yield Buffer(data, pages, reserved)
+    del data
     # Closing the map while an array still looks into it is refused; it goes when the last one does.
     with contextlib.suppress(BufferError):
         area.close()
 
 
-def _map(length: int, pages: str, huge: int, root: Path) -> tuple[mmap.mmap, bool]:
+def _map(length: int, pages: str, huge: int, root: Path, pool: bool = True) -> tuple[mmap.mmap, bool]:
+    """Map memory, with ``pool`` from the reserved huge pages first: those of one node may be too few for a policy."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    if pages == HUGE and free_reserved_nbytes(root) >= length:
+    if pool and pages == HUGE and free_reserved_nbytes(root) >= length:
         # The pool may be empty by now, or not ours to use: transparent huge pages are next.
         with contextlib.suppress(OSError):
             return mmap.mmap(-1, length, flags=flags | _MAP_HUGETLB), True

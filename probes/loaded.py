@@ -22,7 +22,6 @@ Cross-checked in one run with the memory probe: the idle end against its chase, 
 against its ``read`` with as many threads (``iobench crosscheck loaded``).
 """
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
@@ -160,22 +159,15 @@ def _samples(
 
 def _staged(point: Mapping[str, Any], sampler: "Sampler") -> "Stage":
     """Return the threads, the chase and the load's memory of the last point if they suit this one too."""
+    from iobench import keep
     from iobench.kernels import loading
     from iobench.kernels.team import neighbours
 
     numa = {int(cpu.id.partition(":")[2]): cpu.get("numa") for cpu in sampler.topology.of("cpu")}
     key = (point["nbytes"], point["pages"], point["threads"])
-    stages: loading.Stages = sampler.shared("stages", _stages)
+    stages: keep.Kept[Stage] = sampler.shared("stages", keep.kept)
     seed = sampler.launch * _PRIME + point["nbytes"]
     return stages.get(key, lambda: loading.stage(*key[:2], neighbours(key[2] + 1, numa), seed))
-
-
-@contextlib.contextmanager
-def _stages() -> "Iterator[Any]":
-    from iobench.kernels import loading
-
-    with loading.Stages() as stages:
-        yield stages
 
 
 def _patient(sampler: "Sampler", point: Mapping[str, Any]) -> "Sampler":

@@ -259,6 +259,14 @@ def test_points_that_differ_only_in_a_figure_share_one_warning_with_the_worst() 
     assert notice.text.count("run again") == 1
 
 
+def test_a_note_that_every_launch_carries_is_about_the_machine() -> None:
+    note = "one node proves nothing: run it where there are more"
+    out = lines("dram", {"n": 1}, 1e-3, notes=["batched", note]) + lines("dram", {"n": 2}, 1e-3, notes=[note])
+    run = run_of(out + lines("null", {"n": 1}, 1e-3))
+    said = [notice.text for notice in notices(run, judge(run)) if notice.kind == "note"]
+    assert said == [f"dram: {note}."]
+
+
 def test_an_interval_wider_than_asked_for_is_a_warning() -> None:
     run = run_of(lines("null", {"n": 1}, 1e-3, noise=0.3, stop="budget") + lines("null", {"n": 2}, 1e-3, noise=1e-4))
     (notice,) = [n for n in notices(run, judge(run)) if n.kind == "budget"]

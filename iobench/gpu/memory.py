@@ -84,7 +84,7 @@ def buffer(nbytes: int, device: Device) -> Iterator[Buffer]:
         free, _ = api.memGetInfo()
         with room_for(nbytes, device.node or f"CUDA device {device.index}", free):
             ptr = int(api.malloc(max(nbytes, 1)))
-    with _freed(lambda: _free(api, ptr, device)):
+    with freed(lambda: _free(api, ptr, device)):
         yield Buffer(ptr, nbytes, device.index)
 
 
@@ -99,7 +99,7 @@ def pinned(nbytes: int, node: int | None = None) -> Iterator[HostBuffer]:
     api = runtime()
     with allocating_on(node), room_for(nbytes, "pinned host memory"):
         ptr = int(api.hostAlloc(max(nbytes, 1), _PORTABLE_MAPPED))
-    with _freed(lambda: api.freeHost(ptr)):
+    with freed(lambda: api.freeHost(ptr)):
         data = view(ptr, nbytes)
         with allocating_on(node):
             data[:] = 0
@@ -157,7 +157,7 @@ def stream(device: Device) -> Iterator[Any]:
     cupy = require(device.index + 1)
     with using(device):
         made = cupy.cuda.Stream(non_blocking=True)
-    with _freed(made.synchronize):
+    with freed(made.synchronize):
         yield made
 
 
@@ -171,7 +171,7 @@ def view(ptr: int, nbytes: int) -> NDArray[np.uint8]:
 
 
 @contextlib.contextmanager
-def _freed(free: Callable[[], Any]) -> Iterator[None]:
+def freed(free: Callable[[], Any]) -> Iterator[None]:
     """Free on leaving; after an error the error counts, not what a broken context says to freeing."""
     try:
         yield

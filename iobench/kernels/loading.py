@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,27 +170,3 @@ def stage(nbytes: int, pages: str, cpus: Sequence[int], seed: int) -> Iterator[S
         loads = chase.settle()
         clock = float(np.median(chase.take(0, 1001)))
         yield Stage(chase, others, area, hostmem.inspect(chased), loads, clock)
-
-
-class Stages:
-    """The stage of the last point, kept for the next one if that asks for the same."""
-
-    def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
-        self._key: Hashable = None
-        self._stage: Stage | None = None
-
-    def __enter__(self) -> Stages:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.__exit__(kind, error, at)
-
-    def get(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Stage]]) -> Stage:
-        """Return what ``make()`` yields; the one before is closed first unless it stands under the same ``key``."""
-        if self._stage is None or self._key != key:
-            self._stage = None
-            self._stack.close()
-            self._stage = self._stack.enter_context(make())
-            self._key = key
-        return self._stage

@@ -16,14 +16,15 @@ _SIBLINGS = "sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
 
 
 class Team:
-    """One Python thread per CPU in ``cpus``; jobs run in all of them at once.
+    """One Python thread per CPU in ``cpus``; jobs run in all of them at once. Without ``pin`` they run anywhere.
 
     The kernels release the GIL and meet at a barrier of their own before each sample, so the time that
     Python takes to hand out a job never lies between two clock reads.
     """
 
-    def __init__(self, cpus: Sequence[int]) -> None:
+    def __init__(self, cpus: Sequence[int], pin: bool = True) -> None:
         self.cpus = tuple(cpus)
+        self._pins = pin
         self._jobs: list[queue.SimpleQueue[Callable[[int], Any] | None]] = [queue.SimpleQueue() for _ in cpus]
         self._done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._serve, args=(n,), daemon=True) for n in range(len(cpus))]
@@ -31,7 +32,8 @@ class Team:
     def __enter__(self) -> Team:
         for thread in self._threads:
             thread.start()
-        self.run(self._pin)
+        if self._pins:
+            self.run(self._pin)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

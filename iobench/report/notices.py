@@ -64,7 +64,7 @@ def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
                 alike = _FIGURE.sub("#", _why(record, verdicts[record.key]))
                 groups.setdefault((record.probe, alike), []).append(record)
         found += [_of_status(run, verdicts, status, members) for members in groups.values()]
-    return [*found, *_budget(run), *_no_limit(run, verdicts), *_of_file(run)]
+    return [*found, *_of_all(run), *_budget(run), *_no_limit(run, verdicts), *_of_file(run)]
 
 
 def skipped_whole(record: Record) -> bool:
@@ -104,6 +104,15 @@ def _of_status(run: Run, verdicts: Mapping[str, Verdict], status: str, records: 
 def _first_figure(why: str) -> float:
     found = _FIGURE.search(why)
     return float(found[0]) if found else 0.0
+
+
+def _of_all(run: Run) -> Iterable[Notice]:
+    """Return the notes that every measured launch of a probe carries: they are about the machine, not about a point."""
+    for probe, records in _by_probe(run, lambda record: bool(record.used)).items():
+        lines = [line for record in records for line in record.used]
+        for note in lines[0].notes:
+            if len(lines) > 1 and all(note in line.notes for line in lines):
+                yield Notice("note", f"{probe}: {_sentence(note)}")
 
 
 def _budget(run: Run) -> Iterable[Notice]:

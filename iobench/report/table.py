@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from statistics import fmean
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
@@ -20,7 +22,8 @@ from iobench.report.names import (
 )
 from iobench.units import format_rate, format_seconds
 
-_NUMERIC = ("median", "95 % interval", "P95", "P99", "n", "rate", "of limit")
+_TAILS = ("mean", "P95", "P99", "P99.9")
+_NUMERIC = ("median", "95 % interval", *_TAILS, "n", "rate", "of limit")
 _LONG_PATH = 24
 _SAME = {
     "n": "Samples / launches of every point",
@@ -90,13 +93,15 @@ def _cells(
 
 def _time_cells(record: Record) -> dict[str, str]:
     if not record.used:
-        return dict.fromkeys(("median", "95 % interval", "P95", "P99", "n"), "-")
+        return dict.fromkeys(("median", "95 % interval", *_TAILS, "n"), "-")
     time, tails = record.time, record.tails
+    # a mean says something beside the median only where the tail is known that pulls it away
+    mean = None if tails.p99 is None else fmean(chain.from_iterable(record.groups))
+    values = zip(_TAILS, (mean, tails.p95, tails.p99, tails.p999), strict=True)
     return {
         "median": format_seconds(time.median),
         "95 % interval": _interval(time.low, time.high) if time.known else "unknown",
-        "P95": "-" if tails.p95 is None else format_seconds(tails.p95),
-        "P99": "-" if tails.p99 is None else format_seconds(tails.p99),
+        **{name: "-" if value is None else format_seconds(value) for name, value in values},
         "n": f"{time.n} / {time.groups}",
     }
 
@@ -156,7 +161,7 @@ def _same(rows: list[dict[str, str]]) -> dict[str, str]:
 def _worth_showing(name: str, rows: list[dict[str, str]], rules: int) -> bool:
     if name == "bytes rule":
         return rules > 1
-    return name not in ("P95", "P99", "rate", "of limit") or any(row[name] != "-" for row in rows)
+    return name not in (*_TAILS, "rate", "of limit") or any(row[name] != "-" for row in rows)
 
 
 def _is_number(records: list[Record], name: str) -> bool:
