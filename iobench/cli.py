@@ -183,6 +183,7 @@ def fit(path: RunPath, out: Out = None) -> None:
 
 
 app.command()(cli_check.check)
+app.command()(cli_check.claims)
 
 
 @app.command()
