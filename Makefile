@@ -93,6 +93,10 @@ fit: $(READY) .have-run ## fit the latency models of the newest run, or of RUN=.
 check: $(READY) .have-run ## judge every number of the newest run, or of RUN=...
 	@$(IOBENCH) check $(RUN)
 
+.PHONY: claims
+claims: $(READY) ## judge published figures by physics: FILE=..., else those that this project started from
+	@$(IOBENCH) claims $(if $(FILE),$(FILE),topologies/claims/sits2026.csv)
+
 .PHONY: report
 report: $(READY) .have-run ## write the report of the newest run, or of RUN=...
 	@$(IOBENCH) report $(RUN)
@@ -116,12 +120,15 @@ crosscheck-repeat: $(READY) ## two runs in a row: does the second lie in the fir
 crosscheck-startup: $(READY) ## how long --help and list take
 	@$(IOBENCH) crosscheck startup $(ARGS)
 
-.PHONY: bench-fit bench-intervals
+.PHONY: bench-fit bench-intervals bench-scale
 bench-fit: $(READY) ## how well left-out sizes of published curves are predicted: CURVES=FILE.csv
 	@if [ -z "$(CURVES)" ]; then echo "bench-fit needs a table of curves: make bench-fit CURVES=FILE.csv" >&2; exit 2; fi
 	@$(IOBENCH) bench-fit $(CURVES)
 bench-intervals: $(READY) ## do the intervals of fitted models hold the truth: 1,000 synthetic curves (a minute or two)
 	@$(IOBENCH) bench-fit $(ARGS)
+bench-scale: $(READY) ## how well 8 ranks are predicted from 2 and 4 of published curves: CURVES=FILE.csv
+	@if [ -z "$(CURVES)" ]; then echo "bench-scale needs a table of curves: make bench-scale CURVES=FILE.csv" >&2; exit 2; fi
+	@$(IOBENCH) bench-scale $(CURVES)
 
 .PHONY: clean
 clean: ## remove the environment and caches; reports stay

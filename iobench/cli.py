@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iobench import __version__, cli_check
+from iobench import __version__, cli_check, cli_models
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
 from iobench.needs import missing
 
@@ -177,13 +177,26 @@ def report(path: RunPath, out: Out = None) -> None:
 
 
 @app.command()
-def fit(path: RunPath, out: Out = None) -> None:
+def fit(
+    path: RunPath,
+    out: Out = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="All models in one file, as topologies/<machine>.models.json.")
+    ] = None,
+) -> None:
     """Fit the latency models of a run and write models.json beside it; of anything else, to the current folder."""
-    _show_models(_load(path), out)
+    finished = _load(path)
+    if save:
+        typer.echo(f"models: {cli_models.save(finished, save)}")
+        return
+    _show_models(finished, out)
 
 
 app.command()(cli_check.check)
 app.command()(cli_check.claims)
+app.command()(cli_models.predict)
+app.command()(cli_models.export)
+app.command("bench-scale", hidden=True)(cli_models.bench_scale)
 
 
 @app.command()

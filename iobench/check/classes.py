@@ -83,14 +83,15 @@ class Machine:
         ranks, nodes = point.get("ranks"), point.get("nodes") or 1
         if not (isinstance(ranks, int) and isinstance(nodes, int) and ranks >= 2 and nodes >= 1):
             return None
-        found = self._cap(op, ranks, nodes, str(point.get("transport", "")), self.algorithm(line))
+        found = self.cap(op, ranks, nodes, str(point.get("transport", "")), self.algorithm(line))
         if found is None:
             return None
         cap, source = found
         return Limit(line.moved / cap.bytes_per_s, line.moved, cap.bytes_per_s, f"{cap.where}{self.of}",
                      source)  # fmt: skip
 
-    def _cap(self, op: str, ranks: int, nodes: int, transport: str, algo: str) -> tuple[collective.Cap, str] | None:
+    def cap(self, op: str, ranks: int, nodes: int, transport: str, algo: str) -> tuple[collective.Cap, str] | None:
+        """Return the highest bus bandwidth of a collective and its source, None where the links are unknown."""
         if nodes > 1 and transport != "nvlink":
             port = self.network if collective.is_network(transport) or not transport else None
             return (collective.network_cap(op, ranks, nodes, port.bytes_per_s, algo), port.source) if port else None
@@ -119,17 +120,17 @@ def machine_of(run: Run, topology: Topology | None) -> Machine | None:
     return Machine(str(row.get("id", "")), row, port, off)
 
 
+def machine_named(words: str) -> Machine | None:
+    """Return the class that ``words`` ("A100 HDR") tell, None for an unknown one."""
+    row, port = _first("class", words), _first("port", words)
+    return Machine(str(row.get("id", "")), row, port) if row or port else None
+
+
 @functools.cache
 def table() -> dict[str, Any]:
     """Return classes.toml as plain data."""
     with (data_dir("topologies") / FILE).open("rb") as file:
         return tomllib.load(file)
-
-
-def by_id(name: str) -> Machine | None:
-    """Return a class by its id, without ports."""
-    row = next((row for row in table()["class"] if row["id"] == name), None)
-    return Machine(name, row, {}) if row else None
 
 
 def _first(kind: str, words: str) -> Mapping[str, Any]:
