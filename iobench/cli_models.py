@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iobench.errors import EXIT_FAILED, EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from iobench.record import Run
 
 _Spec = Annotated[
     str,
@@ -71,6 +74,13 @@ def bench_scale(
     text, met = bench(curves)
     typer.echo(text)
     raise typer.Exit(EXIT_OK if met else EXIT_FAILED)
+
+
+def save(run: Run, file: Path) -> Path:
+    """Fit everything in ``run`` and write the models file."""
+    from iobench.fit import machine_models
+
+    return machine_models.of_run(run).save(file)
 
 
 def _pairs(axes: list[str] | None) -> dict[str, str]:

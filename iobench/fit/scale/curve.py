@@ -67,7 +67,11 @@ class Curve:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"ranks": self.ranks, "nodes": self.nodes, "measured": [vars(point).copy() for point in self.measured]}
+        points = [
+            {"nbytes": point.nbytes, "seconds": point.seconds, "low": point.low, "high": point.high}
+            for point in self.measured
+        ]
+        return {"ranks": self.ranks, "nodes": self.nodes, "measured": points}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Curve:

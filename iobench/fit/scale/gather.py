@@ -103,16 +103,13 @@ def _fitted(run: Run, group: Group, counts: tuple[int, int], records: list[Recor
     axes = {**group.axes, "ranks": counts[0], "nodes": counts[1]}
     label = " ".join(f"{name}={value}" for name, value in axes.items())
     kind = _kind(run, group.probe)
-    points = [FitPoint(record.point["nbytes"], tuple(record.groups)) for record in records]
-    notes = sorted(
-        {f"each time is a {r.first.aggregate}: no interval can be known" for r in records if r.first.aggregate}
-    )
+    points = [FitPoint(r.point["nbytes"], tuple(r.groups), aggregate=r.first.aggregate) for r in records]
     number = zlib.crc32(f"{seed} {group.probe} {group.mode} {label}".encode())
     try:
         model = fit(points, kind, number)
     except UserError as error:
-        return Fitted(label, group.probe, group.mode, kind, axes, None, str(error), notes)
-    return Fitted(label, group.probe, group.mode, kind, axes, model, "", notes)
+        return Fitted(label, group.probe, group.mode, kind, axes, None, str(error))
+    return Fitted(label, group.probe, group.mode, kind, axes, model)
 
 
 def _kind(run: Run, probe: str) -> str:

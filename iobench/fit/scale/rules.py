@@ -29,6 +29,7 @@ from iobench.fit.scale.formulas import Axis
 _LARGE = 3  # so many of the largest sizes give the bandwidth, so many of the smallest the latency
 _SMALL = 5
 _STEEP = 0.6  # log-log slope of time over size from which on bandwidth is what one sees
+_FAR = 64  # from a size so many times the smallest one on, what the smallest takes is latency beside it
 _PRIOR = 0.3  # weight of "the bandwidth is that of the large sizes" beside one measured time
 
 
@@ -113,6 +114,11 @@ class Ladder:
         return [(n, curve) for n, curve in zip(self.counts, self.curves, strict=True) if self.axis.steps(n) > 0]
 
     @cached_property
+    def _smallest_hop(self) -> float:
+        steps = np.array([self.axis.steps(n) for n in self.counts])
+        return self._without_bytes(steps, np.array([curve.at(self.common[0]) for curve in self.curves]))[1]
+
+    @cached_property
     def common(self) -> list[int]:
         low, high = self.sizes
         sizes = {point.nbytes for curve in self.curves for point in curve.measured if low <= point.nbytes <= high}
@@ -128,10 +134,11 @@ class Ladder:
         return float(np.median(slopes)) >= _STEEP
 
     def seconds_per_wire_byte(self, nbytes: float) -> float:
-        """Return how fast time grows with wire bytes from count to count at one size."""
+        """Return how fast time grows with wire bytes from count to count at one size, hops of small sizes apart."""
         curves = self.bulk or self.curves
         wires = [self.axis.wire(self.count(curve)) * nbytes for curve in curves]
-        times = [curve.at(nbytes) for curve in curves]
+        hop = self._smallest_hop if self.common[0] * _FAR <= nbytes else 0.0
+        times = [curve.at(nbytes) - hop * self.axis.steps(self.count(curve)) for curve in curves]
         return float(np.polyfit(wires, times, 1)[0]) if max(wires) > min(wires) else 0.0
 
     def terms(self, nbytes: float) -> tuple[float, float, float]:
