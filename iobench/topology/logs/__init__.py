@@ -1,0 +1,83 @@
+"""A machine's graph from the text that tools printed about it: one file per tool, all merged into one graph.
+
+A file may hold the output of several tools one below the other; each reader takes its own parts and leaves the rest.
+What a log does not say is unknown. ``merge`` is pure: it reads no file and asks no machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from iobench.errors import UserError
+from iobench.topology.graph import Topology
+from iobench.topology.logs.text import clean
+from iobench.units import MIB
+
+# In this order: who knows addresses comes before who knows numbers only, who knows nodes before who links them.
+READERS = (
+    "numactl", "sysfs_listing", "nvidia_smi", "nccl_xml", "lspci", "nvidia_topo", "nvlink_status", "infiniband",
+    "cxl_list",
+)  # fmt: skip
+_MOST_BYTES = 64 * MIB
+_KNOWN = (
+    "nvidia-smi, nvidia-smi -q, nvidia-smi topo -m, nvidia-smi nvlink -s, ibstat, ibv_devinfo, numactl -H, lspci -vv, "
+    "daxctl list, cxl list, or the file of NCCL_TOPO_DUMP_FILE"
+)
+
+Reader = Callable[[str, Topology], bool]
+
+
+def read(paths: Iterable[str | Path]) -> Topology:
+    """Return the graph that the logs of ``paths`` show together; UserError where one of them shows nothing."""
+    texts = {str(path): _text(Path(path)) for path in paths}
+    silent = [name for name, text in texts.items() if not tools(text)]
+    if silent:
+        raise UserError(f"{silent[0]}: no output about a machine that iobench knows: give that of {_KNOWN}")
+    return merge(list(texts.values()))
+
+
+def merge(texts: Sequence[str]) -> Topology:
+    """Return one graph of all texts. Which tools were found stands in ``facts["read"]``, oddities in ``findings``."""
+    from iobench.topology.logs.finish import finish
+
+    graph = Topology("from-logs")
+    graph.add("machine", "machine")
+    found: list[str] = []
+    cleaned = [clean(text) for text in texts]
+    for name in READERS:
+        add = _reader(name)
+        if sum(add(text, graph) for text in cleaned):  # every text, not only up to the first that has some
+            found.append(name)
+    graph.facts["read"] = found
+    finish(graph)
+    return graph
+
+
+def tools(text: str) -> list[str]:
+    """Return the readers that find something of theirs in a text."""
+    cleaned = clean(text)
+    return [name for name in READERS if _reader(name)(cleaned, _scratch())]
+
+
+def _scratch() -> Topology:
+    graph = Topology()
+    graph.add("machine", "machine")
+    return graph
+
+
+def _reader(name: str) -> Reader:
+    function: Reader = importlib.import_module(f"iobench.topology.logs.{name}").add
+    return function
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; give a file with a tool's output") from error
+    if len(data) > _MOST_BYTES:
+        raise UserError(f"{path} is larger than any output about one machine: cut out the part that is")
+    return data.decode("utf-8", "replace")
