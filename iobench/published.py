@@ -7,8 +7,9 @@ A file is a head of "# key: value" lines, one line of column names and one row p
     probe      allreduce, rdma, p2p, ...                  quantity  bandwidth or latency
     aggregate  what each figure is ("mean of 20 iterations, mean over ranks")
     mode       eager, graph, blocking or pipelined; left out where the source doesn't say
-    axes       axes that all rows share, as axis=value    shape     processes ("one per GPU", "threads")
+    axes       axes that all rows share, as axis=value    shape     "one process per GPU", "one thread per GPU", ...
     versions   what measured it, as library=version       definition  what a latency counts ("half round trip")
+    limit      the links' rate in GB/s and what they are ("450 18 links of NVLink 4")
     dropped    rows of the source that were left out, and why (may be repeated)
     note       what a reader must know (may be repeated)
 
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from iobench.errors import UserError
+from iobench.importers.about import about as declared
+from iobench.importers.collective import moved_of
 from iobench.paths import data_dir
 from iobench.record import Header, Line, Run, merge
 from iobench.units import GB, US, format_size
@@ -32,8 +35,7 @@ from iobench.units import GB, US, format_size
 FIGURES = ("us", "us_in_place", "GBps")
 _REQUIRED = ("title", "whose", "source", "date", "probe", "quantity", "aggregate")
 _SEVERAL = ("source", "dropped", "note")
-_KEYS = (*_REQUIRED, "mode", "axes", "versions", "shape", "definition", "dropped", "note")
-_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}  # times (n-1)/n: bus bytes
+_KEYS = (*_REQUIRED, "mode", "axes", "versions", "shape", "definition", "limit", "dropped", "note")
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,14 @@ def load(name: str) -> Run:
         except (ValueError, KeyError) as error:
             raise UserError(f"{curve.path}: row {number} is damaged ({error}); mend or remove it") from error
     machine = {"name": name, "title": curve.get("title"), "packages": _pairs(curve.get("versions"))}
-    request = {key: curve.get(key) for key in ("whose", "source", "shape", "dropped", "note") if curve.get(key)}
-    header = Header(f"published:{name}", curve.get("date"), "published", machine, {}, request)
+    request: dict[str, Any] = {
+        key: curve.get(key) for key in ("whose", "source", "shape", "dropped", "note") if curve.get(key)
+    }
+    if curve.get("limit"):
+        request["limit_bytes_per_s"] = float(curve.get("limit").split()[0]) * GB
+        request["limit"] = curve.get("limit").partition(" ")[2]
+    probes = {curve.get("probe"): declared(curve.get("probe"), "a published table")}
+    header = Header(f"published:{name}", curve.get("date"), "published", machine, {}, request, probes)
     return Run(curve.path, header, merge(lines))
 
 
@@ -121,7 +129,8 @@ def _line(curve: Published, point: dict[str, Any], figure: str, value: float) ->
     seconds = nbytes / (value * GB) if figure == "GBps" else value * US
     if not seconds > 0:
         raise ValueError(f"{figure} is {value}")
-    rule, moved = moved_of(str(point.get("op", "")), nbytes, int(point.get("ranks", 1)))
+    op, ranks = str(point.get("op", "")), int(point.get("ranks", 1))
+    moved, rule = moved_of(op, nbytes, ranks) if op else (nbytes, "nbytes")
     return Line(
         probe=curve.get("probe"),
         source=f"published:{curve.name}",
@@ -134,18 +143,10 @@ def _line(curve: Published, point: dict[str, Any], figure: str, value: float) ->
         seconds=[[seconds]],
         stop="published",
         path=f"as published: {curve.get('title')}",
-        evidence={"processes": curve.get("shape")} if curve.get("shape") else {},
+        evidence={"shape": curve.get("shape")} if curve.get("shape") else {},
         notes=list(curve.head.get("note", ())),
         aggregate=curve.get("aggregate"),
     )
-
-
-def moved_of(op: str, nbytes: int, ranks: int) -> tuple[str, int]:
-    """Return the rule and the bus bytes of one operation on ``nbytes`` between ``ranks`` (as nccl-tests counts)."""
-    rounds = _ROUNDS.get(op, 0)
-    if not rounds or ranks < 2:
-        return "nbytes", nbytes
-    return f"nbytes * {rounds if rounds > 1 else ''}(n-1)/n", nbytes * rounds * (ranks - 1) // ranks
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from iobench.compare import VERDICTS, compare
+from iobench.report import compare_text
 from iobench.units import GB, KIB, MIB, NS, US
 
 from make_run import chase, demo_run, hockney, lines, run_of
@@ -189,3 +190,16 @@ def test_a_chase_is_summed_up_over_working_sets():
     sets = [4 * KIB << step for step in range(12)]
     (said,) = compare(run(chase(sets)), run(chase(sets, seed="b"), "B")).summary
     assert said.startswith("dram kernel=chase threads=1 pages=4k: B is the same")
+
+
+def test_single_figures_have_no_interval_and_no_verdict():
+    one = lines("p", POINT, 1e-3, launches=1, n=1)
+    two = lines("p", POINT, 2e-3, launches=1, n=1)
+    for line in (*one, *two):
+        line.aggregate = "mean of 20 iterations"
+    found = compare(run(one), run(two, "B"))
+    (row,) = found.rows
+    assert (row.low, row.high, row.verdict) == (None, None, "no interval")
+    text = compare_text(found)
+    assert "1 without an interval" in text
+    assert "| - | no interval |" in text

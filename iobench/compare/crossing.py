@@ -63,13 +63,14 @@ def duel(a: Curve, b: Curve) -> Duel | None:
     sizes = [size for size in sorted({*a.sizes, *b.sizes}) if a.reaches(size) and b.reaches(size)]
     if not sizes:
         return None
-    ratios = tuple(_ratio(a, b, size) for size in sizes)
+    ratios = tuple(ratio_at(a, b, size) for size in sizes)
     spans = _spans(ratios, a.letter, b.letter)
     crossings = tuple(_crossing(a, b, sizes, left, right) for left, right in pairwise(spans))
     return Duel(a, b, ratios, crossings)
 
 
-def _ratio(a: Curve, b: Curve, nbytes: int) -> Ratio:
+def ratio_at(a: Curve, b: Curve, nbytes: int) -> Ratio:
+    """Return B's speed over A's at a size that both reach."""
     first, second = a.at(nbytes), b.at(nbytes)
     value = first.seconds / second.seconds
     halves = (first.log_half, second.log_half)

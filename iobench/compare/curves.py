@@ -23,7 +23,7 @@ SIZE_AXIS = "nbytes"
 _LEAST_TO_FIT = 4  # below that a model says nothing that straight lines between neighbours don't
 _KINDS = ("piecewise",)
 _ROUND_TRIP = re.compile(r"\b(half|full|one-way)\b(?:[ -]+(?:of )?(?:the |a )?round[ -]trip)?", re.IGNORECASE)
-_LIBRARIES = ("nccl", "rccl", "torch", "mpi", "perftest", "ucx")
+_COUNTS = re.compile(r"(\d+) process(?:es)? x (\d+) threads? x (\d+) GPUs?")
 
 
 @dataclass(frozen=True)
@@ -189,18 +189,29 @@ def _limit(run: Run) -> float | None:
 
 def _library(run: Run, record: Record) -> dict[str, str]:
     """Return the versions of the libraries that carried the bytes: those the record or the machine's facts name."""
-    packages = run.header.machine.get("packages")
-    known = {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {}
-    stated = record.first.evidence.get("versions")
-    known |= {str(k): str(v) for k, v in stated.items()} if isinstance(stated, dict) else {}
+    known: dict[str, str] = {}
+    stated = record.first.evidence
+    for source in (run.header.machine.get("packages"), stated.get("versions"), stated.get("library"), stated):
+        if isinstance(source, dict):
+            named = {
+                str(name).removesuffix(" library").removesuffix("_version"): value for name, value in source.items()
+            }
+            known |= {name: str(value).partition("+")[0] for name, value in named.items() if isinstance(value, str)}
     engine = str(record.point.get("engine") or record.point.get("backend") or "")
     wanted = {"gloo": ("torch",), "torch": ("torch", "nccl")}.get(engine, (engine,) if engine else ())
     return {library: known[library] for library in wanted if library in known}
 
 
 def _shape(record: Record) -> str:
-    stated = record.first.evidence.get("processes")
-    return stated if isinstance(stated, str) else ""
+    """Return how ranks were spread over processes, in words that are the same for all sources; "" where unknown."""
+    stated = record.point.get("shape") or record.first.evidence.get("shape")
+    if not isinstance(stated, str):
+        return ""
+    counts = _COUNTS.search(stated)
+    if not counts:
+        return stated
+    _, threads, gpus = (int(count) for count in counts.groups())
+    return "several GPUs per thread" if gpus > 1 else "one thread per GPU" if threads > 1 else "one process per GPU"
 
 
 def _round_trip(record: Record) -> str:

@@ -16,7 +16,7 @@ from iobench.compare.curves import Curve
 # where the bytes went and who carried them: what a comparison of topologies is about
 SYSTEM_AXES = (
     "transport", "engine", "backend", "ranks", "nodes", "algo", "proto", "placement", "transport_type", "gpu", "gpus",
-    "device", "src", "dst", "memory_node", "numa", "path",
+    "device", "src", "dst", "memory_node", "numa", "path", "gdr", "settings", "shape", "mode",
 )  # fmt: skip
 # how it was measured: differences are warned of
 CONDITION_AXES = ("dtype", "inplace", "qps", "depth")

@@ -23,6 +23,7 @@ from iobench.units import format_size
 
 SAME = 0.03  # an interval within this of 1 is called same
 VERDICTS = ("same", "faster", "slower", "unclear")
+NO_INTERVAL = "no interval"  # the verdict where a side is a single figure, whose spread nobody knows
 SIZE_AXIS = "nbytes"
 _NAMED = 3  # points that a warning names before it only counts
 
@@ -32,7 +33,8 @@ class Row:
     """One point of both runs.
 
     ``a`` and ``b`` are median seconds per operation. ``ratio`` is B's speed over A's with its interval.
-    ``verdict`` is on B: same (interval within 3 % of 1), faster, slower (interval clear of 1), unclear.
+    ``verdict`` is on B: same (interval within 3 % of 1), faster, slower (interval clear of 1), unclear; where a
+    side is a single figure it is "no interval", and ``low`` and ``high`` are None.
     """
 
     key: str
@@ -44,8 +46,8 @@ class Row:
     a: Interval
     b: Interval
     ratio: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     verdict: str
 
 
@@ -89,8 +91,9 @@ def _row(a: Record, b: Record, paired: bool) -> Row:
     time_a, time_b = a.time, b.time
     per_byte = b.moved / a.moved if a.moved and b.moved else 1.0
     ratio = time_a.median / time_b.median * per_byte
-    low, high = _interval(a, b, ratio, paired)
-    verdict = _verdict(low, high)
+    ends = _interval(a, b, ratio, paired) if time_a.known and time_b.known else None
+    low, high = ends or (None, None)
+    verdict = _verdict(*ends) if ends else NO_INTERVAL
     return Row(a.key, a.probe, a.point, a.quantity, a.mode, a.moved, time_a, time_b, ratio, low, high, verdict)
 
 
@@ -186,7 +189,10 @@ def _summary(rows: Sequence[Row]) -> list[str]:
 
 def _changes(rows: Sequence[Row]) -> str:
     """Return "B is slower up to 8 KiB, faster from 64 KiB on": unclear sizes count to neither side."""
-    clear = [row for row in rows if row.verdict != "unclear"]
+    clear = [row for row in rows if row.verdict not in ("unclear", NO_INTERVAL)]
+    if all(row.verdict == NO_INTERVAL for row in rows):
+        least, most = (pick(row.ratio for row in rows) for pick in (min, max))
+        return f"B has {least:.2f} to {most:.2f} times A's speed; single figures, no interval"
     if not clear:
         return "unclear at every size; more launches (--budget) narrow the intervals"
     runs: list[list[Row]] = []

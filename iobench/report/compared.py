@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iobench.compare import VERDICTS, Comparison, Row
+from iobench.compare.points import NO_INTERVAL
 from iobench.report.markdown import table, text
 from iobench.report.names import is_number
 from iobench.units import format_rate, format_seconds, format_size
@@ -21,6 +22,7 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
 def headline(comparison: Comparison) -> str:
     """Return in one line how many points are the same, faster, slower and unclear."""
     found = ", ".join(f"{comparison.count(verdict)} {verdict}" for verdict in VERDICTS)
+    found += f", {comparison.count(NO_INTERVAL)} without an interval" if comparison.count(NO_INTERVAL) else ""
     return f"{len(comparison.rows)} points in both runs; B against A: {found}."
 
 
@@ -39,7 +41,8 @@ def render(comparison: Comparison) -> str:
 
 def _row(row: Row) -> tuple[str, ...]:
     a, b = (_value(row, interval.median) for interval in (row.a, row.b))
-    ratio, ends = f"{row.ratio:.3f}", f"{row.low:.3f}–{row.high:.3f}"
+    known = row.low is not None and row.high is not None
+    ratio, ends = f"{row.ratio:.3f}", f"{row.low:.3f}–{row.high:.3f}" if known else "-"
     return (row.probe, _point(row.point), a, b, ratio, ends, row.verdict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from iobench.compare.contrasts import Contrast, Match, Side, differing
-from iobench.compare.crossing import Ratio
+from iobench.compare.crossing import Ratio, ratio_at
 from iobench.compare.curves import Time
 from iobench.errors import UserError
 from iobench.report.markdown import table, text
@@ -13,7 +13,7 @@ from iobench.units import format_seconds, format_size, parse_size
 
 BASIS = (
     "Times are those of one operation on a message of that size; a speed is one time over the other. "
-    "~ marks a value between two measured sizes, taken from the curve."
+    "≈ marks a value between two measured sizes, taken from the curve."
 )
 NO_INTERVAL = "-"
 
@@ -105,10 +105,8 @@ def _ranking(match: Match, nbytes: int) -> tuple[str, ...]:
 
 
 def _verdict(match: Match, first: str, second: str, nbytes: int) -> str:
-    for found in match.duels:
-        if {found.a.letter, found.b.letter} == {first, second}:
-            return next(ratio.verdict for ratio in found.ratios if ratio.nbytes == nbytes)
-    return "unclear"
+    a, b = (next(curve for curve in match.curves if curve.letter == letter) for letter in (first, second))
+    return ratio_at(a, b, nbytes).verdict
 
 
 def _cost(match: Match, nbytes: int) -> tuple[str, ...]:
@@ -126,8 +124,8 @@ def _more(letter: str, time: Time, best: Time) -> str:
 
 
 def time_text(time: Time) -> str:
-    """Return a time, with ~ where it lies between two measured sizes."""
-    return f"{'' if time.measured else '~ '}{format_seconds(time.seconds)}"
+    """Return a time, with ≈ where it lies between two measured sizes."""
+    return f"{'' if time.measured else '≈ '}{format_seconds(time.seconds)}"
 
 
 def parse_sizes(listed: str) -> list[int]:

@@ -36,11 +36,15 @@ def figure(duels: Sequence[Duel], labels: Sequence[str]) -> Figure:
         _draw(axes, found, look)
         handles.append(Line2D([], [], **look))
     _axes(axes, duels)
-    if any(found.crossings for found in duels):
-        for place, found in enumerate(duels, start=1):
-            _crossings(axes, found, COLOURS[place % len(COLOURS)], place - 1)
+    rows = 0
+    for place, found in enumerate(duels, start=1):
+        if 0 < len(found.crossings) <= _MOST_NAMED:
+            _crossings(axes, found, COLOURS[place % len(COLOURS)], rows)
+            rows += 1
     base = duels[0].a.letter
-    axes.set_title(f"speed over {base}'s (above 1: faster than {base})", loc="left", fontsize=9.2, color=MUTED, pad=15)
+    axes.set_title(
+        f"speed over {base}'s (above 1: faster than {base})", loc="left", fontsize=9.2, color=MUTED, pad=5 + 10 * rows
+    )
     made.legend(handles, labels, loc="outside lower left", ncols=1, frameon=False, fontsize=8.7, handlelength=2.6)
     return made
 
@@ -87,8 +91,7 @@ def _axes(axes: Any, duels: Sequence[Duel]) -> None:
 
 def _crossings(axes: Any, found: Duel, colour: str, row: int) -> None:
     """Mark where the faster one changes: a dotted line, its interval shaded, its size at the top."""
-    named = found.crossings if len(found.crossings) <= _MOST_NAMED else ()
-    for crossing in named:
+    for crossing in found.crossings:
         axes.axvline(crossing.nbytes, color=colour, linewidth=1.0, linestyle=(0, (1, 2)), zorder=2)
         if crossing.low is not None and crossing.high is not None:
             axes.axvspan(crossing.low, crossing.high, color=colour, alpha=0.15, linewidth=0, zorder=1)
