@@ -5,6 +5,7 @@ adding one file to ``iobench/importers/formats/``; nothing else is touched. Such
 
     TITLE = "nccl-tests"               # how the tool is called, for people
     STATE = False                      # True: it holds facts of a machine (topology, attributes), no measurements
+    COVERS = ("nccl-info",)            # optional: formats whose facts this one reads itself
 
     def recognise(head: str) -> float: # 0: not mine, 1: surely mine. By content, never by a file's name.
     def read(log: Log) -> Imported:    # see iobench.importers.imported

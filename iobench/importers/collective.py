@@ -21,8 +21,9 @@ OPS = {
     "alltoallv": "all_to_allv", "sendrecv": "sendrecv", "gather": "gather", "scatter": "scatter",
     "hypercube": "hypercube",
 }  # fmt: skip
+UNSURE = "(all_gather or all_to_all)"  # the same bus bytes, so a rate can be formed; the point gets no op
 _TWICE = ("all_reduce",)
-_SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube", "all_to_allv")
+_SHARED = (UNSURE, "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube", "all_to_allv")
 _WHOLE = ("broadcast", "reduce", "sendrecv")
 
 # name in the log -> (canonical name, bytes of one element)
@@ -69,19 +70,33 @@ def ranks_from(op: str, ratio: float, doubt: float) -> int | None:
     return low if low == high and low >= 2 else None
 
 
-def guess_op(redop: str, root: int, count: int, elements: int, ranks: int | None) -> str:
-    """Return the one operation that such a row can be, "" where several can."""
-    whole, part = count == elements, bool(ranks) and count * (ranks or 0) == elements
-    if redop not in ("", "none"):
+def parts_of(count: int, elements: int) -> int:
+    """Return into how many parts the buffer is cut by the printed count; 0 where it does not divide it."""
+    return elements // count if count > 0 and elements % count == 0 else 0
+
+
+def fits(op: str, parts: int) -> bool:
+    """Tell whether an operation prints such a count: the whole buffer, or one rank's part of it."""
+    return parts == 1 if rounds(op) == 0 or op in _TWICE else parts != 1
+
+
+def guess_op(redop: str, root: int, parts: int, unchecked: bool) -> str:
+    """Return the operation that such a row is of; "(...)" where several can be, "" where none is known.
+
+    ``unchecked`` says that the data in place were not checked (N/A) while those out of place were: nccl-tests does
+    so for what can't be done in place, all_to_all and sendrecv.
+    """
+    reduces = redop not in ("", "none")
+    if parts == 1:
         if root >= 0:
-            return "reduce" if whole else ""
-        return "all_reduce" if whole else "reduce_scatter" if part else ""
-    if ranks and ranks > 1:
-        return "broadcast" if whole and root >= 0 else "sendrecv" if whole and redop == "none" else ""
+            return "reduce" if reduces else "broadcast"
+        return "sendrecv" if unchecked or not redop else "all_reduce" if reduces else ""
+    if parts > 1 and root < 0:
+        return "reduce_scatter" if reduces else "all_to_all" if unchecked else UNSURE
     return ""
 
 
-@dataclass
+@dataclass(slots=True)
 class Value:
     """One figure of a sweep: where it stands, its time, and what was printed."""
 
@@ -99,6 +114,7 @@ class Sweep:
     """What all figures of one curve share: one process launch of one operation, type, mode, placement."""
 
     run: int
+    op: str
     point: Mapping[str, Any]
     mode: str
     aggregate: str
@@ -120,6 +136,13 @@ class Sweep:
         )
 
 
+@dataclass(slots=True)
+class _Point:
+    run: int = -1
+    launch: int = -1
+    launches: list[Line] = field(default_factory=list)
+
+
 class Collector:
     """Builds lines; a figure of a point that was measured before is a further value or a further launch of it.
 
@@ -132,22 +155,23 @@ class Collector:
         self.columns, self.quantity = list(columns), quantity
         self.lines: list[Line] = []
         self._facts: dict[int, Mapping[str, Any]] = {}
-        self._launches: dict[tuple[Any, ...], list[Line]] = {}
-        self._last: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self._identities: dict[tuple[Any, ...], int] = {}
+        self._points: dict[tuple[int, int], _Point] = {}
 
-    def add(self, sweep: Sweep, identity: tuple[Any, ...], value: Value) -> None:
-        """Take one figure; ``identity`` is the sweep's, kept by the caller because it is the same for every row."""
-        key = (identity, value.nbytes)
-        launches = self._launches.setdefault(key, [])
-        run, number = self._last.get(key, (-1, -1))
-        if run != sweep.run:
-            number = (number + 1) % MOST_LAUNCHES
-        self._last[key] = (sweep.run, number)
-        if number < len(launches):
-            _append(launches[number], value)
+    def identify(self, sweep: Sweep) -> int:
+        """Return the number of what the sweep measures, for ``add``: equal sweeps of several runs share it."""
+        return self._identities.setdefault(sweep.identity, len(self._identities))
+
+    def add(self, sweep: Sweep, identity: int, value: Value) -> None:
+        """Take one figure of a sweep."""
+        point = self._points.setdefault((identity, value.nbytes), _Point())
+        if point.run != sweep.run:
+            point.run, point.launch = sweep.run, (point.launch + 1) % MOST_LAUNCHES
+        if point.launch < len(point.launches):
+            _append(point.launches[point.launch], value)
             return
         line = self._line(sweep, value)
-        launches.append(line)
+        point.launches.append(line)
         self.lines.append(line)
         self._facts[id(line)] = {**sweep.facts, "mode": sweep.mode}
 
@@ -157,9 +181,9 @@ class Collector:
         return self.lines
 
     def _line(self, sweep: Sweep, value: Value) -> Line:
-        op = sweep.point.get("op", "")
+        op = sweep.op
         moved, rule = _moved(sweep, value.nbytes)
-        evidence = {**sweep.evidence, "columns": self.columns, "rows": [[value.number, value.printed]]}
+        evidence = {**sweep.evidence, "columns": self.columns, "rows": [f"line {value.number}: {value.printed}"]}
         chosen = sweep.tuning.get((op, value.nbytes))
         line = Line(
             probe="allreduce",
@@ -189,7 +213,7 @@ def _status(value: Value) -> str:
 
 def _moved(sweep: Sweep, nbytes: int) -> tuple[int, str]:
     """Return the bus bytes and their rule; by the log's own busbw where the ranks are unknown, else none."""
-    op, ranks = sweep.point.get("op", ""), sweep.point.get("ranks")
+    op, ranks = sweep.op, sweep.point.get("ranks")
     if rounds(op) is not None and (ranks or rounds(op) == 0):
         return moved_of(op, nbytes, ranks or 1)
     if sweep.ratio:
@@ -199,7 +223,7 @@ def _moved(sweep: Sweep, nbytes: int) -> tuple[int, str]:
 
 def _append(line: Line, value: Value) -> None:
     line.seconds[0].append(value.seconds)
-    line.evidence["rows"].append([value.number, value.printed])
+    line.evidence["rows"].append(f"line {value.number}: {value.printed}")
     if value.reason and line.verified is not False:
         line.verified = value.verified
         line.status, line.reason = _status(value), value.reason

@@ -19,6 +19,7 @@ _NP = re.compile(r"(?:-np|--np|-n|--ntasks)[ =]+(\d{1,6})\b")
 # what the old "error" column allows by type, where the summary says FAILED (nccl-tests before 2.12)
 _TOLERATED = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 1e-5, "float64": 1e-12}
 _MOST_STEPS = 1_000_000
+_UNCHECKED = ("N/A", "n/a")
 _PLACES = ("out of place", "in place")
 
 
@@ -46,6 +47,17 @@ class NcclRun:
     @property
     def begun(self) -> bool:
         return bool(self.rows or self.header or self.banner)
+
+    @property
+    def listed(self) -> bool:
+        """Tell whether every rank has its device line: only then do they show how many hosts there are."""
+        ranks = {rank for rank, _, _, _ in self.devices}
+        return bool(ranks) and not self.cut_devices and len(ranks) == max(ranks) + 1
+
+    @property
+    def separate(self) -> int:
+        """Return how many processes called themselves rank 0."""
+        return sum(rank == 0 for rank, _, _, _ in self.devices)
 
     @property
     def hosts(self) -> list[str]:
@@ -93,7 +105,7 @@ class Reading:
 
     def take(self, run: NcclRun) -> None:
         """Add everything a finished run holds."""
-        self.rank_zeros += max(sum(rank == 0 for rank, _, _, _ in run.devices), 1 if run.rows else 0)
+        self.rank_zeros += max(run.separate, 1 if run.rows else 0)
         if not run.begun:
             return
         self._facts(run)
@@ -101,8 +113,8 @@ class Reading:
             self.missing.append(f"{_name(run)} ended before its first row")
             return
         self.runs += 1
-        self._completeness(run)
         ranks, op, ratio = self._ranks(run)
+        self._completeness(run, op)
         self.single += ranks == 1
         self._rows(run, ranks, op, ratio)
 
@@ -123,8 +135,9 @@ class Reading:
         names = Counter(name for _, _, _, name in run.devices if name)
         if names and "name" not in imported.machine:
             where = f" on {len(run.hosts)} nodes" if len(run.hosts) > 1 else ""
-            imported.machine["name"] = ", ".join(f"{count} x {name}" for name, count in names.items()) + where
-            imported.machine["gpus"] = dict(names)
+            counted = ", ".join(f"{count} x {name}" for name, count in names.items())
+            imported.machine["name"] = counted + where if run.listed else ", ".join(names)
+            imported.machine["gpus"] = dict(names) if run.listed else list(names)
         versions = {**({run.told.library: run.told.version} if run.told.version else {}), **run.versions}
         if versions:
             imported.machine.setdefault("packages", {}).update(versions)
@@ -132,20 +145,24 @@ class Reading:
         if headers and library and headers != library:
             imported.problem(f"the test was built with the headers of NCCL {headers} and ran with NCCL {library}")
         imported.environment.update(run.told.settings)
+        told = run.told.facts()
+        if told:
+            imported.machine["nccl"] = told
 
-    def _completeness(self, run: NcclRun) -> None:
+    def _completeness(self, run: NcclRun, op: str) -> None:
         imported, steps = self.imported, planned(run)
+        name = run.program or (f"{op}_perf" if op and op != collective.UNSURE else "the run")
         groups = Counter((row.dtype, row.redop, row.root) for row in run.rows)
         for (dtype, redop, _), count in groups.items() if steps else ():
             lacking = -count % steps
             if lacking:
                 detail = f" ({dtype}{', ' + redop if redop not in ('', 'none') else ''})" if len(groups) > 1 else ""
-                self.missing.append(f"{_name(run)}{detail}: {lacking} of {steps} planned sizes are missing")
+                self.missing.append(f"{name}{detail}: {lacking} of {steps} planned sizes are missing")
         failed = "FAILED" in run.bounds
         if failed:
-            imported.problem(f"{_name(run)} says FAILED: Out of bounds values : {run.bounds}")
+            imported.problem(f"{name} says FAILED: Out of bounds values : {run.bounds}")
         if (run.banner or run.header) and not run.bounds:
-            self.missing.append(f"{_name(run)} ends early: its summary (Out of bounds values) is missing")
+            self.missing.append(f"{name} ends early: its summary (Out of bounds values) is missing")
         if not run.banner and not run.header:
             imported.normalise("a table without header: whether rows are missing can't be told")
 
@@ -156,8 +173,10 @@ class Reading:
         if len(groups) > 1:
             listed = groups[min(groups)]
             self.imported.problem(f"{len(groups)} groups of ranks ran at the same time, one of them is shown")
-        ranks = (0 if run.cut_devices else listed) or run.told.ranks or _asked(run) or listed or None
-        op = run.op or self._guess(run, ranks)
+        parts, unchecked = _structure(run)
+        op = self._op(run, parts, unchecked)
+        ranks = (0 if run.cut_devices else listed) or run.told.ranks or (parts if parts > 1 else 0) or _asked(run)
+        ranks = ranks or listed or None
         sides = [side for row in run.rows for side in row.sides]
         best = max(sides, key=lambda side: (_finite(side.busbw), _finite(side.algbw)), default=None)
         algbw, busbw = (number(best.algbw), number(best.busbw)) if best else (0.0, 0.0)
@@ -178,24 +197,28 @@ class Reading:
             self.imported.problem(f"{_name(run)}: the log names {ranks} ranks, its figures are those of {shown}")
         return shown, op, None if shown else ratio
 
-    def _guess(self, run: NcclRun, ranks: int | None) -> str:
-        for row in run.rows:
-            elements = row.nbytes // DTYPES[row.dtype][1]
-            if row.count:
-                op = collective.guess_op(row.redop, row.root, row.count, elements, ranks)
-                if op:
-                    self.imported.normalise(f"no line names the operation: the rows' columns are those of {op}")
-                else:
-                    self.imported.problem(
-                        "no line names the operation (all_reduce_perf ...) and its rows may be those of several: "
-                        "import the log together with its command line"
-                    )
-                return op
-        return ""
+    def _op(self, run: NcclRun, parts: int, unchecked: bool) -> str:
+        """Return the operation that the log names, or the one its rows show."""
+        if run.op and (not parts or collective.fits(run.op, parts)):
+            return run.op
+        row = next((row for row in run.rows if row.count), None)
+        op = collective.guess_op(row.redop, row.root, parts, unchecked) if row else ""
+        if run.op:
+            self.imported.problem(
+                f"the line that names {run.program} does not belong to these rows: their counts differ"
+            )
+        elif op and op != collective.UNSURE:
+            self.imported.normalise(f"no line names the operation: the rows' columns are those of {op}")
+        if op in ("", collective.UNSURE):
+            self.imported.problem(
+                f"no line names the operation{', the rows may be those of ' + op[1:-1] if op else ''}: "
+                "import the log together with its command line"
+            )
+        return op
 
     def _rows(self, run: NcclRun, ranks: int | None, op: str, ratio: float | None) -> None:
         imported = self.imported
-        sweeps: dict[tuple[str, str, int, bool], tuple[Sweep, tuple[Any, ...]]] = {}
+        sweeps: dict[tuple[str, str, int, bool], tuple[Sweep, int]] = {}
         unnamed = "FAILED" in run.bounds and not any(_wrong(run, row, side) for row in run.rows for side in row.sides)
         for row in run.rows:
             if row.problem:
@@ -214,7 +237,7 @@ class Reading:
                 key = (row.dtype, row.redop, row.root, side.inplace)
                 if key not in sweeps:
                     sweep = self._sweep(run, row, side, ranks, op, ratio)
-                    sweeps[key] = (sweep, sweep.identity)
+                    sweeps[key] = (sweep, self.collector.identify(sweep))
                 self.collector.add(*sweeps[key], value)
 
     def _value(
@@ -225,7 +248,8 @@ class Reading:
         seconds, said, why = seconds_of(row.nbytes, side, share)
         bus = collective.factor(op, ranks) if ranks and op else ratio
         if not why and bus is not None and side.busbw and not busbw_agrees(side, row.nbytes, seconds, bus):
-            why = f"busbw {side.busbw} is not that of {op} between {ranks} ranks"
+            what = f"{op} between {ranks} ranks" if ranks else "any number of ranks, as the other rows show it"
+            why = f"busbw {side.busbw} is not that of {what}"
         if why:
             self.imported.skip(row.number, row.text, f"{_PLACES[side.inplace]}: {why}")
             return None
@@ -237,9 +261,14 @@ class Reading:
         return Value(row.number, row.nbytes, seconds, side.printed, verified, reason, skipped=ranks == 1)
 
     def _sweep(self, run: NcclRun, row: Row, side: Side, ranks: int | None, op: str, ratio: float | None) -> Sweep:
-        told, nodes = run.told, len(run.hosts)
-        point: dict[str, Any] = {"op": op, "transport": told.transport, "engine": self.engine, "ranks": ranks}
-        point |= {"nodes": nodes if nodes and not run.cut_devices else None, "dtype": DTYPES[row.dtype][0]}
+        told, nodes = run.told, len(run.hosts) if run.listed and run.separate == 1 else 0
+        point: dict[str, Any] = {
+            "op": "" if op == collective.UNSURE else op,
+            "transport": told.transport,
+            "engine": self.engine,
+            "ranks": ranks,
+        }
+        point |= {"nodes": nodes or None, "dtype": DTYPES[row.dtype][0]}
         point["inplace"] = side.inplace if len(row.sides) > 1 or side.inplace else None
         for axis, name in (("algo", "NCCL_ALGO"), ("proto", "NCCL_PROTO")):
             forced = told.settings.get(name, "").lower()
@@ -256,6 +285,7 @@ class Reading:
         }
         return Sweep(
             run=run.number,
+            op=op,
             point=point,
             mode=_mode(run),
             aggregate=_aggregate(run),
@@ -323,6 +353,8 @@ def _forcing(told: Told) -> dict[str, str]:
 
 def _verified(run: NcclRun, row: Row, side: Side) -> tuple[bool | None, str]:
     """Return whether the test found the data right (None: not checked) and the reason where it did not."""
+    if side.wrong == "0" and run.banner.get("validation", 1):
+        return True, ""
     if _wrong(run, row, side):
         what = "error" if side.old_error else "#wrong"
         return False, f"the test found wrong data ({what} {side.wrong}, {_PLACES[side.inplace]}, line {row.number})"
@@ -331,6 +363,8 @@ def _verified(run: NcclRun, row: Row, side: Side) -> tuple[bool | None, str]:
 
 
 def _wrong(run: NcclRun, row: Row, side: Side) -> bool:
+    if side.wrong in ("0", "0e+00"):
+        return False
     if side.wrong.endswith("*"):
         return True
     value = number(side.wrong)
@@ -343,3 +377,12 @@ def _wrong(run: NcclRun, row: Row, side: Side) -> bool:
 def _finite(text: str) -> float:
     value = number(text)
     return value if math.isfinite(value) else 0.0
+
+
+def _structure(run: NcclRun) -> tuple[int, bool]:
+    """Return into how many parts the rows cut their buffers, and whether only in place went unchecked."""
+    parts = 0
+    for row in run.rows:
+        parts = parts or collective.parts_of(row.count, row.nbytes // DTYPES[row.dtype][1])
+    checked = {(side.inplace, side.wrong not in _UNCHECKED) for row in run.rows for side in row.sides}
+    return parts, (True, False) in checked and (False, True) in checked and (True, True) not in checked

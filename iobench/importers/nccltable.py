@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
 
 from iobench.importers.collective import DTYPES
 from iobench.units import GB, MS, US
@@ -28,6 +30,8 @@ _NAMES_BY_WIDTH = {
 }
 _OLD = "algbw is by the definition before 2020 (what one rank sends to the others): nbytes / time is used"
 _MS = "times are in ms, as before nccl-tests 2"
+_US_PER_GB = GB * US
+_CLOSE = 0.005
 _SLACK = 0.01  # a mean of bandwidths is not the bandwidth of the mean, but within this of it
 
 
@@ -40,10 +44,10 @@ class Layout:
     side: tuple[str, ...]
     sides: int
     stamped: bool = False
+    width: int = 0  # words of a whole row
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One placement's figures of a row as printed."""
 
     inplace: bool
@@ -57,11 +61,10 @@ class Side:
 
     @property
     def printed(self) -> str:
-        return " ".join((self.time, self.algbw, self.busbw, self.wrong, *self.rest)).strip()
+        return f"{self.time} {self.algbw} {self.busbw} {self.wrong} {' '.join(self.rest)}".rstrip()
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One row of the table; ``problem`` says why it can't be used, "" for a sound one."""
 
     number: int
@@ -87,7 +90,9 @@ def layout(text: str) -> Layout | None:
     lead = columns[0]
     second = columns.index(lead, 1) if lead in columns[1:] else len(columns)
     sides = 2 if second < len(columns) else 1
-    return Layout("redop" in words, "root" in words, tuple(columns[:second]), sides, "timestamp" in words)
+    redop, root, stamped = "redop" in words, "root" in words, "timestamp" in words
+    width = 3 + redop + root + second * sides + 2 * stamped
+    return Layout(redop, root, tuple(columns[:second]), sides, stamped, width)
 
 
 def find(tokens: list[str]) -> int:
@@ -102,6 +107,8 @@ def find(tokens: list[str]) -> int:
 
 def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row | None:
     """Return the row whose element type is ``tokens[at]``; None where no figures follow (yet)."""
+    if known and at == 2 and len(tokens) == known.width:
+        return _quick(number, tokens, known)
     size = _DIGITS.search(tokens[at - 2])
     rest = tokens[at + 1 :]
     redop, root = "", -1
@@ -119,6 +126,18 @@ def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row 
         return Row(*base, (), text, f"{len(rest)} figures where {_expected(known)} belong")
     figures = [rest[i * len(names) : (i + 1) * len(names)] for i in range(sides)]
     return Row(*base, tuple(_side(names, f, i == 1) for i, f in enumerate(figures)), text)
+
+
+def _quick(number: int, tokens: list[str], known: Layout) -> Row | None:
+    """Return the row of as many words as the header has columns: no need to find out which is which."""
+    redop = tokens[3] if known.redop else ""
+    root = tokens[3 + known.redop] if known.root else "-1"
+    if (redop and not redop.isalpha()) or not root.lstrip("-").isdigit():
+        return parse(number, tokens, 2, replace(known, width=0))
+    start = 3 + known.redop + known.root
+    names, width = known.side, len(known.side)
+    sides = tuple(_side(names, tokens[start + i * width : start + (i + 1) * width], i == 1) for i in range(known.sides))
+    return Row(number, int(tokens[0][:19]), int(tokens[1][:19]), tokens[2], redop, int(root[:10]), sides)
 
 
 def _fits(known: Layout, count: int) -> bool:
@@ -144,18 +163,27 @@ def _expected(known: Layout | None) -> str:
     return str(len(known.side) * known.sides) if known else "4 or 8"
 
 
+@cache
+def _places(names: tuple[str, ...]) -> tuple[int, int, int, int, tuple[int, ...], bool, bool]:
+    """Return where time, algbw, busbw and wrong stand in one placement's columns (-1: nowhere), and the others."""
+    time = names.index("cputime" if "cputime" in names else "time")
+    wrong = names.index("wrong") if "wrong" in names else names.index("error") if "error" in names else -1
+    found = (time, *(names.index(name) if name in names else -1 for name in ("algbw", "busbw")), wrong)
+    rest = tuple(index for index in range(len(names)) if index not in found)
+    return *found, rest, "cputime" in names, "error" in names  # type: ignore[return-value]
+
+
 def _side(names: tuple[str, ...], figures: list[str], inplace: bool) -> Side:
-    found = dict(zip(names, figures, strict=True))
-    taken = ("time", "cputime", "algbw", "busbw", "wrong", "error")
+    time, algbw, busbw, wrong, rest, cputime, old_error = _places(names)
     return Side(
         inplace,
-        found.get("time", found.get("cputime", "")),
-        found.get("algbw", ""),
-        found.get("busbw", ""),
-        found.get("wrong", found.get("error", "")),
-        "cputime" in found,
-        "error" in found,
-        tuple(value for name, value in found.items() if name not in taken),
+        figures[time],
+        figures[algbw] if algbw >= 0 else "",
+        figures[busbw] if busbw >= 0 else "",
+        figures[wrong] if wrong >= 0 else "",
+        cputime,
+        old_error,
+        tuple(figures[index] for index in rest) if rest else (),
     )
 
 
@@ -169,6 +197,8 @@ def number(text: str) -> float:
 
 def half_unit(text: str) -> float:
     """Return half a unit of a figure's last printed digit."""
+    if text[-3:-2] == "." and text[:-3].isdigit():
+        return 0.005
     mantissa, _, exponent = text.lower().partition("e")
     decimals = len(mantissa) - mantissa.find(".") - 1 if "." in mantissa else 0
     return 0.5 * 10.0 ** ((int(exponent[:4]) if exponent.lstrip("+-").isdigit() else 0) - decimals)
@@ -184,6 +214,9 @@ def seconds_of(nbytes: int, side: Side, shared: float) -> tuple[float, str, str]
         return 0.0, "", "time or algbw is no positive number"
     if side.cputime:
         return _from_algbw(nbytes, side, algbw)
+    plain = nbytes / (time * _US_PER_GB)
+    if abs(algbw - plain) <= _CLOSE * plain:  # most rows: no need to look at their digits
+        return time * US, "", ""
     doubt = half_unit(side.time) / time + _SLACK
     printed = 1.02 * half_unit(side.algbw)
     for unit, share, said in ((US, 1.0, ""), (US, shared, _OLD), (MS, 1.0, _MS), (MS, shared, f"{_MS}; {_OLD}")):
@@ -202,5 +235,7 @@ def _from_algbw(nbytes: int, side: Side, algbw: float) -> tuple[float, str, str]
 def busbw_agrees(side: Side, nbytes: int, seconds: float, share: float) -> bool:
     """Tell whether the printed busbw is ``share`` times nbytes / seconds."""
     busbw, wanted = number(side.busbw), share * nbytes / seconds / GB
+    if abs(busbw - wanted) <= _CLOSE * wanted:
+        return True
     doubt = half_unit(side.time) / max(number(side.time), 1e-9) + _SLACK
     return math.isfinite(busbw) and abs(busbw - wanted) <= 1.02 * half_unit(side.busbw) + wanted * doubt

@@ -67,7 +67,13 @@ class Text:
         """Return what the log holds."""
         for number, line in enumerate(self.log.lines, start=1):
             tokens = line.split() if len(line) < _LONGEST else []
-            if len(tokens) > 7 and tokens[2] in _FAST and tokens[0].isdigit() and tokens[1].isdigit():
+            if (
+                len(tokens) > 7
+                and tokens[2] in _FAST
+                and tokens[0].isdigit()
+                and tokens[1].isdigit()
+                and _plain(tokens)
+            ):
                 self._row("", number, tokens, 2)
             else:
                 self._other(number, line[:_LONGEST], tokens)
@@ -93,7 +99,7 @@ class Text:
             self._continue(tokens)
 
     def _info(self, number: int, line: str) -> None:
-        glued = _GLUED.match(line)
+        glued = _GLUED.match(line) if line[:1] in " 0123456789" else None
         if glued and glued[1].strip():
             tokens = glued[1].split()
             at = find(tokens)
@@ -134,7 +140,7 @@ class Text:
     def _row(self, tag: str, number: int, tokens: list[str], at: int) -> None:
         stream = self._stream(tag)
         run = stream.run or self._begin(tag)
-        if run.bounds:  # the summary came before: a table without a banner
+        if run.bounds and run.separate < 2:  # the summary came before: a table without a banner
             run = self._begin(tag)
         row = parse(number, tokens, at, stream.layout)
         if row is None:
@@ -161,8 +167,8 @@ class Text:
             stream.pending = None
 
     def _comment(self, line: str) -> bool:
-        for pattern, take in _TAKERS:
-            match = pattern.search(line)
+        for word, pattern, take in _TAKERS:
+            match = pattern.search(line) if word in line else None
             if match:
                 take(self, _tag(line[: match.start()]), match, line)
                 return True
@@ -249,16 +255,22 @@ class Text:
 
 _FAST = frozenset(("float", "half", "bfloat16", "double", "int8", "uint8", "int32", "uint32", "int64", "uint64"))
 _TAKERS = (
-    (_BANNER, Text._banner),
-    (_DEVICE, Text._device),
-    (_VERSION, Text._version),
-    (_RCCL_VERSION, Text._rccl_version),
-    (_STARTING, Text._starting),
-    (_BOUNDS, Text._out_of_bounds),
-    (re.compile("Blocking Enabled"), Text._blocking),
-    (_REDUCED, Text._reduced),
-    (_FAILURE, Text._failure),
+    ("minBytes", _BANNER, Text._banner),
+    ("Rank", _DEVICE, Text._device),
+    ("ccl-tests version", _VERSION, Text._version),
+    ("rccl-tests:", _RCCL_VERSION, Text._rccl_version),
+    ("starting:", _STARTING, Text._starting),
+    ("Out of bounds", _BOUNDS, Text._out_of_bounds),
+    ("Blocking Enabled", re.compile("Blocking Enabled"), Text._blocking),
+    ("maxBytes to", _REDUCED, Text._reduced),
+    ("ailure", _FAILURE, Text._failure),
+    ("timeout", _FAILURE, Text._failure),
 )
+
+
+def _plain(tokens: list[str]) -> bool:
+    """Tell whether nothing of NCCL's own lines got into the row."""
+    return tokens[5] != "NCCL" and tokens[6] != "NCCL" and tokens[7] != "NCCL"
 
 
 def _cut(number: int, tokens: list[str]) -> Row:

@@ -54,8 +54,9 @@ def read_log(log: Log, as_format: str = "", keep_hosts: bool = False) -> Importe
     name = _chosen(log, as_format, found)
     imported = all_formats()[name].read(log)
     imported.format = name
+    covered = getattr(all_formats()[name], "COVERS", ())
     for other, score in found.items():
-        if other != name and score >= SURE:
+        if other not in (name, *covered) and score >= SURE:
             _add(imported, log, other)
     imported.problems[:0] = log.problems
     if not keep_hosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def _number(line: Line) -> int:
     rows = line.evidence.get("rows")
     first = rows[0] if isinstance(rows, list) and rows else line.evidence.get("row", 0)
     first = first[0] if isinstance(first, list) and first else first
-    return first if isinstance(first, int) else 0
+    found = re.match(r"line (\d{1,9}):", first) if isinstance(first, str) else None
+    return int(found[1]) if found else first if isinstance(first, int) else 0
 
 
 def _count_launches(lines: list[Line]) -> list[Line]:

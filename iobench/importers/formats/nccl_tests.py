@@ -10,6 +10,7 @@ from iobench.importers.nccltext import Text
 
 TITLE = "nccl-tests"
 STATE = False
+COVERS = ("nccl-info",)
 
 _ROW = re.compile(
     r"^.{0,120}?\d+[ \t]+\d+[ \t]+(?:float|half|bfloat16|double|u?int\d+|f(?:loat)?8\w+|fp8\w+|fp\d+|bf16|char|int)"

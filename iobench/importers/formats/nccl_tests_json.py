@@ -137,7 +137,7 @@ def _per_iteration(document: dict[str, Any], imported: Imported) -> None:
     results = _list(document.get("results"))
     for line in imported.lines:
         rows = line.evidence["rows"]
-        row = _dict(results[rows[0][0] - 1]) if len(rows) == 1 else {}
+        row = _dict(results[int(rows[0].split()[1].rstrip(":")) - 1]) if len(rows) == 1 else {}
         report = _dict(row.get("in_place_per_iter" if line.point.get("inplace") else "out_of_place_per_iter"))
         times = [value * US for value in _list(report.get("times_us")) if _is_time(value)]
         skipped = report.get("skipped_iterations")

@@ -9,6 +9,7 @@ from iobench.importers.nccltext import Text
 
 TITLE = "rccl-tests"
 STATE = False
+COVERS = ("nccl-info",)
 
 
 def recognise(head: str) -> float:

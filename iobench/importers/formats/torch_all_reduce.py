@@ -46,11 +46,19 @@ def read(log: Log) -> Imported:
     for run, engine, settings, mode, aggregate, verified, value in found:
         point: dict[str, Any] = {"op": "all_reduce", "engine": engine, "ranks": ranks, "dtype": _dtype(log)}
         point = {name: item for name, item in point.items() if item}
-        sweep = Sweep(run, point, mode, aggregate, {"settings": settings}, {"settings": settings} if settings else {})
+        sweep = Sweep(
+            run,
+            "all_reduce",
+            point,
+            mode,
+            aggregate,
+            {"settings": settings or "none"},
+            {"settings": settings} if settings else {},
+        )
         value.verified = verified
         if verified is False:
             value.reason = f"the loop found wrong data (ok False, line {value.number})"
-        collector.add(sweep, sweep.identity, value)
+        collector.add(sweep, collector.identify(sweep), value)
     imported.lines = collector.finish()
     return imported
 
