@@ -101,14 +101,18 @@ claims: $(READY) ## judge published figures by physics: FILE=..., else those tha
 report: $(READY) .have-run ## write the report of the newest run, or of RUN=...
 	@$(IOBENCH) report $(RUN)
 
-.PHONY: compare
-compare: $(READY) ## compare two runs: A=... B=...
-	@if [ -z "$(A)" ] || [ -z "$(B)" ]; then echo "compare needs two runs: make compare A=reports/x/1 B=reports/x/2" >&2; exit 2; fi
-	@$(IOBENCH) compare $(A) $(B)
+.PHONY: compare published
+compare: $(READY) ## compare runs: A=... B=..., or RUNS="A B C" (folders, logs, published:NAME); ARGS="--at 8K,1M"
+	@if [ $(words $(A) $(B) $(RUNS)) -lt 2 ]; then echo "compare needs two runs: make compare A=reports/x/1 B=reports/x/2, or RUNS=\"published:h100-nvlink published:a100-nvlink\"" >&2; exit 2; fi
+	@$(IOBENCH) compare $(A) $(B) $(RUNS) $(ARGS)
+published: $(READY) ## list the published curves to compare with, and whose numbers they are
+	@$(IOBENCH) published
 
-.PHONY: crosscheck-nccl crosscheck-dram crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
+crosscheck-loaded: $(READY) ## both ends of the loaded-latency curve beside the memory probe's chase and read, interleaved
+	@$(IOBENCH) crosscheck loaded $(ARGS)
 crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
 	@$(IOBENCH) crosscheck storage $(ARGS)
 crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved

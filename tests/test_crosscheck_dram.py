@@ -92,7 +92,7 @@ def test_ratio_of_two_sides_in_turn() -> None:
 
         return take
 
-    ours, theirs, ratio = dram._in_turn((side("a", 2.0), side("b", 1.0)), 0.0, dram.BANDWIDTH)
+    ours, theirs, ratio = dram.in_turn((side("a", 2.0), side("b", 1.0)), 0.0, dram.BANDWIDTH)
     assert (ours, theirs, ratio.median) == (2.0, 1.0, 0.5)
     assert order[2:6] == ["a", "b", "b", "a"], "the order alternates after one pass of each"
 
@@ -145,5 +145,5 @@ def test_peers_commands() -> None:
 def test_missing_peers_are_said_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     lines = list(dram_peers.compare([], 1))
-    assert [line.split(":")[0] for line in lines] == ["likwid-bench", "mbw"]
+    assert [line.split(":")[0] for line in lines] == ["likwid-bench", "mbw", "mlc"]
     assert all("not installed" in line for line in lines)

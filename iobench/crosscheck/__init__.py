@@ -8,12 +8,30 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "storage", "gpu", "nccl", "repeat", "startup")
+NAMES = ("dram", "loaded", "storage", "gpu", "nccl", "repeat", "startup")
+ALIASES = {"weights": "storage", "pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl"}
+PEERS = {
+    "dram": ("likwid-bench", "mbw", "mlc"),
+    "storage": ("fio",),
+    "gpu": ("nvbandwidth",),
+    "nccl": ("all_reduce_perf",),
+}
 
 
 def find(name: str) -> Callable[[Callable[[str], Any], bool], bool]:
-    """Return ``run(say, quick) -> bool`` (True: every bar met) of the crosscheck ``name``."""
+    """Return ``run(say, quick) -> bool`` (True: every bar met) of the crosscheck ``name``, or of a probe's name."""
+    name = ALIASES.get(name, name)
     if name not in NAMES:
         raise UserError(f"no crosscheck '{name}': there are {', '.join(NAMES)}")
     function: Callable[[Callable[[str], Any], bool], bool] = importlib.import_module(f"iobench.crosscheck.{name}").run
     return function
+
+
+def use(name: str, peer: str | None) -> None:
+    """Take the program that --peer names for the crosscheck ``name``; UserError where it is not one of its peers."""
+    from iobench.crosscheck.peer import give
+
+    wanted = PEERS.get(ALIASES.get(name, name), ())
+    if peer is not None and not wanted:
+        raise UserError(f"{name} runs beside no other program: leave out --peer")
+    give(peer, wanted if ALIASES.get(name, name) in {"dram", "storage"} else ())

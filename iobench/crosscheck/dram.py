@@ -139,7 +139,7 @@ def _stream_row(point: dict[str, Any], code: Library, seconds: float) -> Row:
         hostmem.require(area, hostmem.inspect(area))
         work.settle()
         sides = (lambda: work.take(3), lambda: work.take(3, code.stream))
-        ours, theirs, ratio = _in_turn(sides, seconds, BANDWIDTH)
+        ours, theirs, ratio = in_turn(sides, seconds, BANDWIDTH)
         work.check()
         return Row(_name(point), ours / work.repeats, theirs / work.repeats, ratio, BANDWIDTH, work.moved)
 
@@ -155,11 +155,11 @@ def _chase_row(point: dict[str, Any], code: Library, seconds: float) -> Row:
         hostmem.require(area, hostmem.inspect(area))
         loads = work.settle()
         sides = (lambda: work.take(loads, 5), lambda: work.take(loads, 5, code.chase))
-        ours, theirs, ratio = _in_turn(sides, seconds, LATENCY)
+        ours, theirs, ratio = in_turn(sides, seconds, LATENCY)
         return Row(_name(point), ours / loads, theirs / loads, ratio, LATENCY, 0)
 
 
-def _in_turn(sides: Sequence[Callable[[], Any]], seconds: float, bar: Bar) -> tuple[float, float, Interval]:
+def in_turn(sides: Sequence[Callable[[], Any]], seconds: float, bar: Bar) -> tuple[float, float, Interval]:
     """Run both sides in alternating order until the ratio is clear; return both medians and the ratio.
 
     Where the interval still lies across the bar when ``seconds`` are over, it goes on for up to four times as long.

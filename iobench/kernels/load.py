@@ -13,7 +13,7 @@ import numpy as np
 from iobench.kernels import ops
 from iobench.kernels.jit import kernel
 
-CHUNK = 512
+CHUNK = ops.CHUNK
 WORDS = CHUNK // 8
 WRITES = 0  # ``every`` of the mix that only writes
 READS = -1  # ... of the mix that only reads
@@ -30,25 +30,6 @@ def wait(steps, value):  # type: ignore[no-untyped-def]
     for _ in range(steps):
         value = value * np.uint64(_FACTOR) + np.uint64(_TERM)
     return value
-
-
-@kernel()
-def read(words, first):  # type: ignore[no-untyped-def]
-    total = np.uint64(0)
-    for i in range(np.uint64(WORDS)):
-        total += words[first + np.uint64(i)]
-    return total
-
-
-@kernel()
-def modify(words, first):  # type: ignore[no-untyped-def]
-    """Add one to each word of a chunk; return what they summed to before."""
-    total = np.uint64(0)
-    for i in range(np.uint64(WORDS)):
-        value = words[first + np.uint64(i)]
-        total += value
-        words[first + np.uint64(i)] = value + np.uint64(1)
-    return total
 
 
 @kernel()
@@ -72,13 +53,13 @@ def drive(words, every, delay, stop, progress, state):  # type: ignore[no-untype
     total, sink = state[SUM], state[SINK]
     phase = np.int64(at % np.uint64(every)) if every > 0 else 1
     while ops.load_atomic(stop) == 0:
-        first = at * np.uint64(WORDS)
+        place = base + at * np.uint64(CHUNK)
         if every == WRITES:
-            write(base + at * np.uint64(CHUNK), float(turn + np.uint64(1)))
+            write(place, float(turn + np.uint64(1)))
         elif phase == 0:
-            total += modify(words, first)
+            total += ops.grow_chunk(place)
         else:
-            total += read(words, first)
+            total += ops.sum_chunk(place)
         at += np.uint64(1)
         done += 1
         if every > 0:
