@@ -1,12 +1,20 @@
 """Fits every series of a run that its probes declare.
 
-A probe's file names its models: ``MODELS = ({"kind": "hockney", "where": {"op": "read"}},)``. The run's
+A probe's file names its models: ``MODELS = ({"kind": "piecewise", "where": {"op": "read"}},)``. The run's
 header keeps them, so that a file can be fitted where the probe is not installed. ``where`` keeps points
-with these values (a list: any of them), ``size`` names the axis that is the size if it is not nbytes.
+with these values (a list: any of them), ``size`` names the axis that is the size if it is not nbytes, or
+"evidence.NAME" where it was measured beside the time (the bandwidth of a loaded latency). ``extras`` names the
+axis of each further regressor of the kind: {"kind": "weights", "extras": {"files": "shards"}}; ``over`` lists the
+axes that vary within a series without being a regressor (what the load was made by).
+
+What a record's evidence tells goes into the fit: ``evidence["tuning"]``, NCCL's choice of algorithm and protocol
+as its tuning log has it, is a list of {"nbytes": 2097152, "algo": "NVLS", "proto": "SIMPLE"} (or one such entry
+for the record's own size).
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +25,13 @@ from iobench import check
 from iobench.errors import UserError
 from iobench.fit import kinds
 from iobench.fit.fitter import fit
+from iobench.fit.hops import hops_seconds
 from iobench.fit.model import FitPoint, Model
 from iobench.record import Record, Run, dumps
 from iobench.topology.graph import Node, Topology
 
 SIZE_AXIS = "nbytes"
+_EVIDENCE = "evidence"
 _DATA_CACHES = ("data", "unified")
 
 
@@ -50,12 +60,29 @@ class _Declared:
     kind: str
     where: Mapping[str, Any]
     size: str
+    extras: Mapping[str, str] = field(default_factory=dict)
+    over: tuple[str, ...] = ()
 
     def takes(self, record: Record) -> bool:
-        size = record.point.get(self.size)
-        if not isinstance(size, int) or isinstance(size, bool):
+        if self.x(record) is None or any(axis not in record.point for axis in self.extras.values()):
             return False
         return all(_matches(record.point.get(name), wanted) for name, wanted in self.where.items())
+
+    def x(self, record: Record) -> int | None:
+        """Return the record's size (or what stands for it), None where it has none."""
+        source, _, name = self.size.rpartition(".")
+        size = record.first.evidence.get(name) if source == _EVIDENCE else record.point.get(self.size)
+        if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 <= size < math.inf:
+            return None
+        return round(size) if source == _EVIDENCE or isinstance(size, int) else None
+
+    def varies(self, axis: str) -> bool:
+        """Return whether an axis differs within a series."""
+        return axis == self.size or axis in self.over or axis in self.extras.values()
+
+    def point(self, record: Record) -> FitPoint:
+        extra = {name: record.point[axis] for name, axis in self.extras.items()}
+        return FitPoint(self.x(record) or 0, tuple(record.groups), extra, record.aggregate)
 
 
 def fit_run(run: Run, seed: int = 0) -> list[Fitted]:
@@ -99,11 +126,12 @@ def _fit_series(
     seed: int,
 ) -> Fitted:
     label = " ".join(f"{name}={value}" for name, value in axes.items()) or "all points"
-    options = {}
-    if "edges" in kinds.get(declared.kind).options:
-        options["edges"] = cache_edges(topology, _cpus(records))
+    takes = kinds.get(declared.kind).options
+    options = {"edges": cache_edges(topology, _cpus(records))} if "edges" in takes else {}
     chosen, notes = _choose(records, verdicts, declared, options)
-    points = [FitPoint(record.point[declared.size], tuple(record.groups)) for record in chosen]
+    if "tuning" in takes:
+        options |= _physics(chosen, axes, verdicts)
+    points = [declared.point(record) for record in chosen]
     # each series has its own draws, the same on every run
     number = zlib.crc32(f"{seed} {probe} {mode} {label}".encode())
     try:
@@ -145,7 +173,7 @@ def _prefer_sound(
 ) -> list[Record]:
     """Leave suspect records out of each part of the model that has enough others."""
     kind = kinds.get(declared.kind)
-    part = {record.key: kind.region(record.point[declared.size], options) for record in usable}
+    part = {record.key: kind.region(declared.x(record) or 0, options) for record in usable}
     sound = Counter(part[record.key] for record in usable if status[record.key] != "suspect")
     if sound.total() < kind.least:
         return usable
@@ -161,7 +189,7 @@ def _series(
     out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]] = {}
     for record in records:
         if declared.takes(record):
-            axes = tuple((name, _fixed(value)) for name, value in record.point.items() if name != declared.size)
+            axes = tuple((name, _fixed(value)) for name, value in record.point.items() if not declared.varies(name))
             out.setdefault((record.mode, axes), []).append(record)
     return out
 
@@ -175,8 +203,35 @@ def _declared(run: Run, probe: str) -> Iterator[_Declared]:
         where = entry.get("where") or {} if isinstance(entry, Mapping) else None
         if not isinstance(where, Mapping) or not isinstance(entry.get("kind"), str):
             raise UserError(f"{run.path}: a model of probe {probe} is no {{'kind': ..., 'where': ...}}; see its MODELS")
-        kinds.get(entry["kind"])
-        yield _Declared(entry["kind"], where, str(entry.get("size") or SIZE_AXIS))
+        extras = entry.get("extras") or {}
+        over = tuple(str(axis) for axis in entry.get("over") or ())
+        wanted = kinds.get(entry["kind"]).extras
+        if not isinstance(extras, Mapping) or sorted(extras) != sorted(wanted):
+            raise UserError(
+                f"{run.path}: a {entry['kind']} model of probe {probe} needs the axes of "
+                f"{', '.join(wanted) or 'nothing'} in its extras; see its MODELS"
+            )
+        yield _Declared(entry["kind"], where, str(entry.get("size") or SIZE_AXIS), extras, over)
+
+
+def _physics(records: list[Record], axes: Mapping[str, Any], verdicts: Mapping[str, check.Verdict]) -> dict[str, Any]:
+    """Return what is known of the way: the tuning log's choices, the least time of the hops, the limit of the rate."""
+    options: dict[str, Any] = {"tuning": [entry for record in records for entry in _tuning(record)]}
+    options["hops_seconds"] = hops_seconds(axes)
+    limits = [
+        verdict.limit_bytes_per_s * record.nbytes / record.moved
+        for record in records
+        if (verdict := verdicts[record.key]).limit_bytes_per_s and record.moved and record.nbytes
+    ]
+    options["limit_bytes_per_s"] = max(limits) if limits and len(limits) == len(records) else None
+    return options
+
+
+def _tuning(record: Record) -> Iterator[dict[str, Any]]:
+    told = record.first.evidence.get("tuning")
+    for entry in told if isinstance(told, list) else [told]:
+        if isinstance(entry, Mapping) and entry.get("algo") and entry.get("proto"):
+            yield {"nbytes": record.nbytes, **entry}
 
 
 def _matches(value: Any, wanted: Any) -> bool:

@@ -87,7 +87,7 @@ class Model:
         """
         self._check_reach(nbytes)
         kind = kinds.get(self.kind)
-        if kind.extras:
+        if kind.predicts == "formula":
             return self._by_formula(kind, nbytes, extra)
         sizes = [point.nbytes for point in self.measured]
         right = min(max(bisect_right(sizes, nbytes), 1), len(sizes) - 1)
@@ -97,7 +97,7 @@ class Model:
         inside = min(max(share, 0.0), 1.0)
         ends = [(point.seconds / self._shape(point.nbytes), point) for point in (near, far)]
         seconds = self._shape(nbytes) * _blend(ends[0][0], ends[1][0], inside)
-        if kind.local and 0 <= share <= 1:
+        if kind.predicts == "neighbours" and 0 <= share <= 1:
             seconds = self._between(nbytes, seconds)
         slack = 1.0 + self._slack(nbytes, inside)
         low = seconds * _blend(near.low / near.seconds, far.low / far.seconds, inside) / slack
@@ -158,8 +158,11 @@ class Model:
     def _by_formula(self, kind: Kind, nbytes: int, extra: Mapping[str, Any]) -> Prediction:
         """Return the formula's value; its doubt is the leave-one-out error, twice for an interval."""
         if set(extra) != set(kind.extras):
-            raise UserError(f"a {self.kind} model predicts from {', '.join(kind.extras)} too: give them by name")
+            wanted = ", ".join(kind.extras) or "nothing else"
+            raise UserError(f"beside the size a {self.kind} model predicts from {wanted}: give that by name")
         seconds = self.curve(nbytes, **extra)
+        if not math.isfinite(seconds):
+            raise UserError(f"the {self.kind} model has no finite time there: what was measured does not tell it")
         doubt = 1 + 2 * (self.error if math.isfinite(self.error) else 0.0)
         return Prediction(seconds, seconds / doubt, seconds * doubt)
 
@@ -190,10 +193,12 @@ class Model:
 
 def between_error(kind: Kind, estimate: Estimate, points: Sequence[Measured]) -> float:
     """Return the mean absolute relative error of predicting each inner size from the others; NaN for none."""
-    if kind.extras:
+    if kind.predicts == "formula":
         return estimate.error
     values = {name: parameter.value for name, parameter in estimate.parameters.items()}
-    errors = between.left_out(*_knots(points))[0] if kind.local else _ratio_errors(kind, values, points)
+    errors = (
+        between.left_out(*_knots(points))[0] if kind.predicts == "neighbours" else _ratio_errors(kind, values, points)
+    )
     return float(np.mean(errors)) if len(errors) else math.nan
 
 

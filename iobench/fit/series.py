@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -67,8 +67,8 @@ class Kind:
 
     ``least`` is how many sizes it needs. ``estimate(series, options)`` fits it; ``options`` lists the names
     it takes. ``curve(parameters, nbytes, **extra)`` is the formula in seconds; a kind without one returns 1.0.
-    ``extras`` are the regressors beside the size that every point must have. ``local`` kinds predict between
-    sizes from the neighbours (fit.between), kinds with ``extras`` by the formula, others by the ratio to it.
+    ``extras`` are the regressors beside the size that every point must have. ``predicts`` is how, between measured
+    sizes: from the "neighbours" (fit.between), by the "ratio" of their times to the formula, or by the "formula".
     ``axis`` is what "nbytes" holds: bytes, or bytes/s where a latency depends on the load.
     ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
     sizes each part needs: below that, disturbed measurements are better than none.
@@ -83,5 +83,5 @@ class Kind:
     region: Callable[[int, Mapping[str, Any]], str] = _one_region
     region_least: int = 0
     extras: tuple[str, ...] = ()
-    local: bool = False
+    predicts: Literal["ratio", "neighbours", "formula"] = "ratio"
     axis: str = "bytes"

@@ -100,4 +100,4 @@ def _findings(series: Series, parameters: dict[str, Parameter], error: float) ->
 
 _BREAK_ADVICE = "one a and B cannot describe both sides, so measure sizes in between"
 
-KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve, region_least=4, local=True)
+KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve, region_least=4, predicts="neighbours")

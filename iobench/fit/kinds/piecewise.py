@@ -192,5 +192,5 @@ KIND = Kind(
     estimate=estimate,
     curve=curve,
     options=("tuning", "hops_seconds", "limit_bytes_per_s"),
-    local=True,
+    predicts="neighbours",
 )
