@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from iobench import __version__, cli_check, cli_models
+from iobench import __version__, cli_check, cli_crosscheck, cli_models
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
 from iobench.needs import missing
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from iobench.record import Run
+    from iobench.topology.graph import Topology
 
 app = typer.Typer(
     help="Interconnect and memory-subsystem microbenchmarks for AI-inference machines: no number without proof.",
@@ -93,6 +95,10 @@ def topology(
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the graph as JSON too.")] = None,
     src: Annotated[str | None, typer.Option("--from", metavar="NODE", help="Show the path from this node ...")] = None,
     dst: Annotated[str | None, typer.Option("--to", metavar="NODE", help="... to this one.")] = None,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Option("--from-log", metavar="FILE", help="Not this machine: what tools printed about one (repeat it)."),
+    ] = None,
 ) -> None:
     """Show this machine as a graph: nodes, links, limits and where each limit comes from."""
     from iobench import topology as topologies
@@ -100,10 +106,16 @@ def topology(
 
     if not root.is_dir():
         raise UserError(f"no folder {root}: give --root the top of a sysfs/procfs tree")
-    graph = topologies.discover(str(root))
+    graph = _from_logs(logs) if logs else topologies.discover(str(root))
     typer.echo(path_text(graph, src, dst) if src or dst else topologies.describe(graph))
     if save:
         topologies.save(graph, save)
+
+
+def _from_logs(paths: list[Path]) -> Topology:
+    from iobench.topology import logs
+
+    return logs.read(paths)
 
 
 @app.command("preflight")
@@ -165,7 +177,14 @@ def run(
         return
     if resume and (probes or axes or out):
         raise UserError("--resume goes on with what DIR holds: leave out probes, -a and --out")
-    finished = _measure(probes or [], assignments, out, resume, options)
+    from iobench.ranks import job
+
+    with job.joined(
+        cast("dict[str, str]", os.environ), lambda text: sys.stderr.write(f"iobench: {text}\n")
+    ) as measures:
+        if not measures:  # another node or process of a job of several nodes: the first one measures
+            raise typer.Exit(EXIT_OK)
+        finished = _measure(probes or [], assignments, out, resume, options)
     _finish(finished, report)
     raise typer.Exit(_exit_status(finished))
 
@@ -208,6 +227,7 @@ def compare(
     ] = None,
     by: Annotated[str, typer.Option(metavar="AXIS", help="Compare the values of an axis: --by transport.")] = "",
     mixed: Annotated[bool, typer.Option("--mixed", help="Compare other modes and definitions too.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="Leave out the tables by size.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write compare.md, compare.html, figures.")] = None,
 ) -> None:
     """Compare runs: point by point, and which topology is faster from which message size on."""
@@ -221,7 +241,7 @@ def compare(
     names = [sources.label(spec, run) for spec, run in zip(runs, loaded, strict=True)]
     sizes = parse_sizes(at) if at else []
     asked = comparing.Asked(loaded, names, sizes, comparing.parse_where(where or []), by, mixed)
-    typer.echo(comparing.text(asked))
+    typer.echo(comparing.text(asked, every_size=not summary))
     if out:
         markdown, page = comparing.write(asked, out)
         typer.echo(f"\ncomparison: {markdown}\n            {page}")
@@ -265,16 +285,7 @@ def import_(
         raise typer.Exit(EXIT_WRONG_DATA)
 
 
-@app.command()
-def crosscheck(
-    name: Annotated[str, typer.Argument(help="What to check: dram, storage, repeat or startup.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds.")] = False,
-) -> None:
-    """Measure the same thing with a peer tool, interleaved, and print the ratios; exit 1 if a bar is missed."""
-    from iobench import crosscheck as crosschecks
-
-    check_it = crosschecks.find(name)
-    raise typer.Exit(EXIT_OK if check_it(typer.echo, quick) else EXIT_FAILED)
+app.command()(cli_crosscheck.crosscheck)
 
 
 @app.command("bench-fit", hidden=True)

@@ -148,19 +148,18 @@ def _peer_round(program: str, table: Sequence[Row], gpus: int, say: Say) -> None
 
 def _output(program: str, mode: str, gpus: int, transport: str) -> str:
     """Return what the peer prints, with our own NCCL variables and, first on its path, our own libnccl."""
-    with tempfile.TemporaryDirectory(prefix="iobench-nccl-") as folder:
-        made = Way(transport, tuning=False).environment(folder)
-        environment = {**os.environ, **{name: value for name, value in made.items() if "DEBUG" not in name}}
-        library = _library_folder()
-        if library:
-            environment["LD_LIBRARY_PATH"] = f"{library}:{environment.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-        try:
-            done = subprocess.run(
-                command(program, mode, gpus), capture_output=True, text=True, timeout=_PEER_SECONDS, check=False,
-                env=environment, errors="replace",
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise UserError(f"nccl-tests gave no result within {_PEER_SECONDS:g} s in mode {mode}") from error
+    made = Way(transport).environment("")
+    environment = {**os.environ, **{name: value for name, value in made.items() if "DEBUG" not in name}}
+    library = _library_folder()
+    if library:
+        environment["LD_LIBRARY_PATH"] = f"{library}:{environment.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+    try:
+        done = subprocess.run(
+            command(program, mode, gpus), capture_output=True, text=True, timeout=_PEER_SECONDS, check=False,
+            env=environment, errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"nccl-tests gave no result within {_PEER_SECONDS:g} s in mode {mode}") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise UserError(f"nccl-tests ended with status {done.returncode} in mode {mode}: {said[-1] if said else ''}")

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from iobench import hostmem
+from iobench.crosscheck.peer import find as find_peer
 from iobench.errors import IobenchError, UserError
 from iobench.stats import Interval, median_interval
 from iobench.storage import read
@@ -92,7 +92,8 @@ class Fio:
     def command(self, path: Path, nbytes: int) -> list[str]:
         part = nbytes // self.jobs
         return [
-            "fio", "--name=peer", f"--filename={path}", "--rw=read", "--direct=1", f"--ioengine={self.engine}",
+            find_peer("fio") or "fio",
+            "--name=peer", f"--filename={path}", "--rw=read", "--direct=1", f"--ioengine={self.engine}",
             f"--bs={self.block}", f"--iodepth={self.depth}", f"--numjobs={self.jobs}", f"--size={part}",
             f"--offset_increment={part}", f"--io_size={PASSES * part}", "--thread", "--iomem=malloc",
             f"--iomem_align={2 * MIB}", "--group_reporting", "--output-format=json",
@@ -121,7 +122,7 @@ class Tried:
 
 def run(say: Say, quick: bool = False, scratch: Path | None = None) -> bool:
     """Compare the best O_DIRECT rates of iobench and fio on a file in ``scratch`` (default: here); True if met."""
-    if shutil.which("fio") is None:
+    if find_peer("fio") is None:
         say(f"fio is not installed, and without it there is nothing to compare with: {_INSTALL}")
         return False
     nbytes = NBYTES // 4 if quick else NBYTES

@@ -1,0 +1,22 @@
+"""The verb that runs a peer beside iobench: crosscheck. Parse, call, print, exit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iobench.errors import EXIT_FAILED, EXIT_OK
+
+
+def crosscheck(
+    name: Annotated[str, typer.Argument(help="A probe, or dram, loaded, storage, gpu, nccl, repeat, startup.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds.")] = False,
+    peer: Annotated[str | None, typer.Option(metavar="PATH", help="The peer tool, where it is not on PATH.")] = None,
+) -> None:
+    """Measure the same thing with a peer tool, interleaved, and print the ratios; exit 1 if a bar is missed."""
+    from iobench import crosscheck as crosschecks
+
+    check_it = crosschecks.find(name)
+    crosschecks.use(name, peer)
+    raise typer.Exit(EXIT_OK if check_it(typer.echo, quick) else EXIT_FAILED)

@@ -1,0 +1,110 @@
+"""A peer tool: where it is, how it takes turns with a probe, and the table that all comparisons share.
+
+A row's ratio is the median over rounds of the two figures of one round, so that what drifts in the machine cancels;
+its interval is that median's. What is known to differ between the two sides stands behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from iobench.errors import UserError
+from iobench.units import format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from iobench.stats import Interval
+
+VARIABLE = "PEER"  # what --peer sets; a path, or a name to be found on PATH
+_NAME, _FIGURE = 44, 11
+
+
+def find(tool: str) -> str | None:
+    """Return the program of ``tool``: the one that --peer names where it is that tool, else the one on PATH."""
+    named = os.environ.get(VARIABLE)
+    if named and Path(named).name == tool:
+        found = shutil.which(named)
+        if found is None:
+            raise UserError(f"{VARIABLE}={named} is no program: give the path of {tool}")
+        return found
+    return shutil.which(tool)
+
+
+def give(path: str | None, tools: Iterable[str]) -> None:
+    """Take the user's --peer: a program, or UserError. Its name has to be that of one of ``tools`` (none: any)."""
+    if path is None:
+        return
+    names = sorted(tools)
+    if shutil.which(path) is None:
+        raise UserError(f"--peer {path} is no program: give its path, as in --peer ./nvbandwidth")
+    if names and Path(path).name not in names:
+        raise UserError(f"--peer {path}: this crosscheck runs beside {', '.join(names)}, told by the program's name")
+    os.environ[VARIABLE] = path
+
+
+@dataclass
+class Row:
+    """One point measured by both sides, a pair of figures for each round: bytes/s, or seconds for a latency.
+
+    ``known`` says what is known to differ between the sides; ``reason`` why there are no figures.
+    """
+
+    name: str
+    latency: bool = False
+    known: str = ""
+    ours: list[float] = field(default_factory=list)
+    peers: list[float] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def ratio(self) -> Interval:
+        """How much better iobench's figure is than the peer's of the same round; 1.01: 1 % better."""
+        import numpy as np
+
+        from iobench.stats import median_interval
+
+        ratios = np.asarray(self.ours) / np.asarray(self.peers)
+        return median_interval([1 / ratios if self.latency else ratios])
+
+    def text(self) -> str:
+        """Return the row as it stands in the table."""
+        if self.reason or not self.ours:
+            return f"{self.name:<{_NAME}} {self.reason or 'gave no figure'}"
+        show = format_seconds if self.latency else format_rate
+        ours, peers = show(median(self.ours)), show(median(self.peers))
+        ratio = self.ratio
+        interval = f"({ratio.low:.3f} .. {ratio.high:.3f})" if len(self.ours) > 1 else "(one round: no interval)"
+        known = f"   {self.known}" if self.known else ""
+        return f"{self.name:<{_NAME}} {ours:>{_FIGURE}} {peers:>{_FIGURE}}  {ratio.median:.3f} {interval}{known}"
+
+
+def heading(peer: str) -> str:
+    """Return the table's heading."""
+    ratio = f"iobench / {peer}"
+    return f"{'':<{_NAME}} {'iobench':>{_FIGURE}} {peer:>{_FIGURE}}  {ratio}, its interval, and what is known to differ"
+
+
+def in_turns(row: Row, ours: Callable[[], float], peer: Callable[[], float | None], rounds: int) -> None:
+    """Measure A B, B A, A B, ...: whichever comes first in a round gains nothing by it over all."""
+    for number in range(rounds):
+        pair: dict[bool, float | None] = {}
+        for own in (True, False) if number % 2 == 0 else (False, True):
+            pair[own] = ours() if own else peer()
+        mine, theirs = pair[True], pair[False]
+        if mine is None or theirs is None or mine <= 0 or theirs <= 0:
+            row.reason = row.reason or "the peer gave no figure"
+            return
+        row.ours.append(mine)
+        row.peers.append(theirs)
+
+
+def table(peer: str, rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield heading(peer)
+    for row in rows:
+        yield row.text()
