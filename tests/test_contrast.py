@@ -174,7 +174,7 @@ def test_other_type_place_and_library_are_warned_of():
     assert "inplace differs: A: false; B: true" in one.cautions
     published = [sources.open(f"published:{name}") for name in ("h100-nvlink", "a100-nvlink")]
     said = contrast(published).matches[0].cautions
-    assert "library differs: A: nccl 2.29.2; B: nccl 2.27.3" in said
+    assert "library version differs: A: nccl 2.29.2; B: nccl 2.27.3" in said
 
 
 # --- refusals

@@ -107,10 +107,10 @@ def cautions(group: Sequence[Curve]) -> list[str]:
             out.append(f"{axis} differs: {_sides(group, values)}")
     for what, values in (
         ("ranks per node", [_ranks(curve) for curve in group]),
-        ("processes", [curve.shape for curve in group]),
+        ("process shape", [curve.shape for curve in group]),
         ("mode", [curve.mode for curve in group]),
         ("definition of the latency", [curve.round_trip for curve in group]),
-        ("library", [_library(curve) for curve in group]),
+        ("library version", [_library(curve) for curve in group]),
     ):
         if len(set(values)) > 1:
             out.append(f"{what} {_differ(values)}: {_sides(group, values)}")

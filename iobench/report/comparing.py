@@ -59,13 +59,16 @@ class Asked:
         return any(not match.exact for match in self.contrast.matches) or bool(self.contrast.refused)
 
 
-def text(asked: Asked) -> str:
-    """Return the comparison as Markdown: point by point where two runs share points, over sizes where that adds."""
+def text(asked: Asked, every_size: bool = True) -> str:
+    """Return the comparison as Markdown: point by point where two runs share points, over sizes where that adds.
+
+    ``every_size`` False leaves out the tables by size.
+    """
     points = asked.points
     both = points is not None and bool(points.rows or not asked.over_sizes)
     parts = [compared.render(points)] if both and points else []
     if asked.over_sizes:
-        parts.append(contrasted.render(asked.contrast))
+        parts.append(contrasted.render(asked.contrast, every_size=every_size))
     return "\n\n".join(parts)
 
 

@@ -89,11 +89,14 @@ def _caption(match: Match, chart: Chart) -> str:
         parts.append(f"{', '.join(sampled)}: median; band: 95 % interval.")
     if single:
         parts.append(f"{', '.join(single)}: single figures, no interval can be known.")
-    if any(m.limit for m in chart.marks):
+    limited = [
+        c.letter for c, drawn in zip(match.curves, chart.curves, strict=True) if any(m.limit for m in drawn.marks)
+    ]
+    if limited:
         parts.append(
-            "Dashed: rate of the links, each in its series' colour; an algorithm that reduces in the switch or"
+            f"Dashed: rate of the links of {', '.join(limited)}; what reduces in the switch or along a tree may"
         )
-        parts.append("along a tree may pass it.")
+        parts.append("pass it.")
     return " ".join(parts)
 
 

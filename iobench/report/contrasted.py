@@ -18,11 +18,16 @@ BASIS = (
 NO_INTERVAL = "-"
 
 
-def render(found: Contrast, figures: Mapping[str, Sequence[tuple[str, str, str]]] | None = None) -> str:
-    """Return the whole comparison; ``figures`` holds (alt, file, caption) of each match by its title."""
+def render(
+    found: Contrast, figures: Mapping[str, Sequence[tuple[str, str, str]]] | None = None, every_size: bool = True
+) -> str:
+    """Return the whole comparison; ``figures`` holds (alt, file, caption) of each match by its title.
+
+    ``every_size`` False leaves out the tables by size.
+    """
     parts = ["\n".join(f"- {side_text(side)}" for side in found.sides)]
     for match in found.matches:
-        parts += [f"## {text(match.title)}", *_match(match, found.at)]
+        parts += [f"## {text(match.title)}", *_match(match, found.at, every_size)]
         for alt, file, caption in (figures or {}).get(match.title, ()):
             parts += [f"![{text(alt)}]({file})", text(caption)]
     if not found.matches:
@@ -77,14 +82,15 @@ def cost_rows(match: Match, at: Sequence[int]) -> list[tuple[str, ...]]:
     return [_cost(match, nbytes) for nbytes in at]
 
 
-def _match(match: Match, at: Sequence[int]) -> list[str]:
+def _match(match: Match, at: Sequence[int], every_size: bool) -> list[str]:
     parts = ["\n".join(f"- {text(sentence)}" for sentence in sentences(match))]
-    parts.append("\n".join(f"- **differs**: {text(sentence)}" for sentence in match.cautions))
+    parts.append("\n".join(f"- **mind**: {text(sentence)}" for sentence in match.cautions))
     if at:
         count = len(match.curves)
         parts.append(table(cost_columns(match), cost_rows(match, at), range(1, count + 1)))
-    if match.sizes:
-        parts.append(table(columns(match), rows(match), range(1, len(columns(match)) - 1)))
+    if match.sizes and every_size:
+        pair = len(match.curves) == 2
+        parts.append(table(columns(match), rows(match), range(1, len(match.curves) + (3 if pair else 1))))
     return parts
 
 

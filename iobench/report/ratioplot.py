@@ -69,7 +69,9 @@ def _draw(axes: Any, found: Duel, look: dict[str, Any]) -> None:
 def _axes(axes: Any, duels: Sequence[Duel]) -> None:
     sizes = [float(ratio.nbytes) for found in duels for ratio in found.ratios]
     ends = [end for found in duels for r in found.ratios for end in (r.value, r.low or r.value, r.high or r.value)]
-    low, high = min(0.9, *ends) / 1.08, max(1.1, *ends) * 1.08
+    low, high = min(0.9, *ends), max(1.1, *ends)
+    room = (high / low) ** 0.05
+    low, high = low / room, high * room
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(*ticks.size_ticks(sizes))

@@ -1,0 +1,176 @@
+"""A comparison as text, as files, on the command line: the same bytes for the same input, nothing unescaped."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from iobench import cli, sources
+from iobench.errors import UserError
+from iobench.report import comparing, heatmap
+from iobench.report.contrasted import parse_sizes
+from iobench.units import GB, KIB, MIB, US
+from tests.conftest import ROOT
+from tests.make_run import hockney, run_of, save
+from typer.testing import CliRunner
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SIZES = [1 << power for power in range(8, 24)]
+
+
+def run(start, rate, name, **axes):
+    point = {"op": "all_reduce", "engine": "nccl", "ranks": 8, **axes}
+    made = run_of(hockney("allreduce", SIZES, start, rate, point=point, seed=name), name=name)
+    made.header.run_id = name
+    return made
+
+
+def asked(*runs, **options):
+    return comparing.Asked(runs, [each.machine for each in runs], **options)
+
+
+def crossed():
+    return run(10 * US, 10 * GB, "near", transport="nvlink"), run(40 * US, 40 * GB, "far", transport="ib")
+
+
+def test_the_files_are_the_same_bytes_for_the_same_input(tmp_path):
+    for folder in ("one", "two"):
+        comparing.write(asked(*crossed(), at=(8 * KIB,)), tmp_path / folder)
+    first = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+    assert [path.name for path in first] == [
+        "compare.html", "compare.md",
+        *(f"compare-1-{what}.{kind}" for what in ("map", "rate", "ratio", "time") for kind in ("pdf", "svg")),
+    ]  # fmt: skip
+    for path in first:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
+
+
+def test_figures_are_whole_vector_documents(tmp_path):
+    comparing.write(asked(*crossed()), tmp_path)
+    for path in (tmp_path / "figures").glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+        assert "<image" not in path.read_text()
+    for path in (tmp_path / "figures").glob("*.pdf"):
+        data = path.read_bytes()
+        assert data.startswith(b"%PDF")
+        assert b"CreationDate" not in data
+        assert b"/FontFile2" in data or b"/Type3" not in data
+
+
+def test_figures_of_an_earlier_comparison_go(tmp_path):
+    (tmp_path / "figures").mkdir(parents=True)
+    for name in ("compare-9-time.svg", "mine.svg"):
+        (tmp_path / "figures" / name).write_text("old")
+    comparing.write(asked(*crossed()), tmp_path)
+    left = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert "mine.svg" in left
+    assert "compare-9-time.svg" not in left
+
+
+def test_names_from_runs_are_escaped(tmp_path):
+    evil = "<script>alert(1)</script>|`x`"
+    a, b = crossed()
+    plain, page = comparing.write(comparing.Asked((a, b), [evil, "b & c"]), tmp_path)
+    html = page.read_text()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert "b &amp; c" in html
+    assert not re.search(r'(?:src|href)="(?!data:|#)', html)
+    assert "\\<script\\>" in plain.read_text()
+
+
+def test_a_run_that_cannot_be_written_says_where_to(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UserError, match="choose another folder with --out"):
+        comparing.write(asked(*crossed()), file)
+
+
+def test_the_text_says_who_wins_up_to_where_and_what_a_message_costs():
+    text = comparing.text(asked(*crossed(), at=(8 * KIB, MIB, 1 << 40)))
+    assert "A is faster up to " in text
+    assert "(95 %: " in text
+    assert "| 1 MiB | " in text
+    assert "| 1 TiB | not measured | not measured | - | - |" in text
+    assert "| A | B 29.5 us more (3.74x) |" in text.partition("| 8 KiB")[2].partition("\n")[0]
+
+
+def test_two_runs_of_the_same_points_are_compared_point_by_point():
+    a, b = run(10 * US, 10 * GB, "one"), run(20 * US, 10 * GB, "two")
+    text = comparing.text(asked(a, b))
+    assert text.startswith("A: one")
+    assert "16 points in both runs" in text
+    assert "## allreduce" not in text
+
+
+def test_figures_without_intervals_do_not_show_any():
+    from iobench.report.contrast_figures import figures_of
+
+    names = ("h100-nvlink", "a100-nvlink")
+    runs = [sources.open(f"published:{name}") for name in names]
+    found = comparing.Asked(runs, names, where={"ranks": ["8"]}).contrast
+    figures = figures_of(found.matches[0], 1)
+    assert [figure.name for figure in figures] == [f"compare-1-{what}" for what in ("time", "rate", "ratio", "map")]
+    assert "no interval can be known" in figures[0].caption
+    assert "450" not in figures[0].caption
+    assert "Dashed: rate of the links of A, B" in figures[1].caption
+
+
+def test_many_sizes_are_thinned_for_the_map_and_keep_their_ends():
+    sizes = list(range(1, 1000))
+    kept = heatmap.thinned(sizes)
+    assert len(kept) <= 12
+    assert (kept[0], kept[-1]) == (1, 999)
+    assert heatmap.thinned([4, 8]) == [4, 8]
+    assert [heatmap.number(value) for value in (1.0, 12.34, 140.2)] == ["1.00", "12.3", "140"]
+
+
+@pytest.mark.parametrize("text", ["", ",", "0", "8,x", "-4"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(UserError):
+        parse_sizes(text)
+
+
+def test_where_needs_an_axis_and_values():
+    assert comparing.parse_where(["ranks=8,16", "inplace=False"]) == {"ranks": ["8", "16"], "inplace": ["false"]}
+    with pytest.raises(UserError, match="AXIS=VALUES"):
+        comparing.parse_where(["ranks"])
+
+
+# --- the command line
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, ["compare", *map(str, arguments)])
+
+
+def test_the_readme_shows_what_the_command_prints():
+    shown = README.partition("<!-- compare: begin -->\n```\n$ iobench compare ")[2].partition("\n```\n")[0]
+    command, _, printed = shown.partition("\n")
+    done = invoke(*command.split())
+    assert done.exit_code == 0
+    assert done.output.rstrip("\n") == printed
+
+
+def test_runs_from_folders_and_published_curves_mix(tmp_path):
+    folder = save(run(10 * US, 10 * GB, "mine", transport="nvlink"), tmp_path / "run").parent
+    done = invoke(folder, "published:h100-nvlink", "--mixed", "--summary", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "mode differs: A: eager; B: pipelined" in done.output
+    assert (tmp_path / "out" / "compare.html").exists()
+
+
+def test_one_run_is_compared_within_by_an_axis(tmp_path):
+    a, b = crossed()
+    made = run_of([line for each in (a, b) for record in each for line in record.lines], name="both")
+    done = invoke(save(made, tmp_path / "run").parent, "--by", "transport", "--summary")
+    assert done.exit_code == 0, done.output
+    assert "A: nvlink; B: ib" in done.output
+
+
+def test_one_run_alone_says_what_to_do(tmp_path):
+    folder = save(crossed()[0], tmp_path / "run").parent
+    done = invoke(folder)
+    assert isinstance(done.exception, UserError)
+    assert "--by AXIS" in str(done.exception)
