@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from iobench.errors import UserError
 from iobench.export.format import Format, Options, Source
+from iobench.fit.scale import nvls
 from iobench.fit.scale.model import ScaleModel
 from iobench.fit.series import Parameter
 from iobench.units import GIB, NS, format_seconds
@@ -29,6 +30,8 @@ def write(source: Source, options: Options) -> str:
     lines = [f"# {model.op} on {source.models.machine}, measured by iobench"]
     lines += [f"# not in this file: {format_seconds(model.parameters[f'base_{where}'].value)} per collective ({where})"
               for _, where in dimensions]  # fmt: skip
+    if model.op == "all_reduce" and model.switch != nvls.NO:
+        lines.append("# ring only: what the NVLink switch reduces (NVLS) is faster at large sizes and not in this file")
     lines += [
         _list("topology", ["Switch"] * len(found), "each step crosses two links"),
         _list("npus_count", [str(count) for count, _, _ in found], "ranks of a node" + (", nodes" if groups else "")),

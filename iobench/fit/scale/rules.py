@@ -29,6 +29,7 @@ from iobench.fit.scale.formulas import Axis
 _LARGE = 3  # so many of the largest sizes give the bandwidth, so many of the smallest the latency
 _SMALL = 5
 _STEEP = 0.6  # log-log slope of time over size from which on bandwidth is what one sees
+_NEAR = 8
 _FAR = 64  # from a size so many times the smallest one on, what the smallest takes is latency beside it
 _PRIOR = 0.3  # weight of "the bandwidth is that of the large sizes" beside one measured time
 
@@ -59,11 +60,20 @@ class Ladder:
     @cached_property
     def seconds_per_byte(self) -> float:
         """Return the seconds that one more wire byte costs at large sizes; 0 where none is large enough to tell."""
-        low, high = self.sizes
-        sizes = [size for size in self.common if low <= size <= high][-_LARGE:]
-        if len(sizes) < 2 or not self._steep(sizes):
+        if len(self.common) < 2 or not self._steep(self.common[-2:]):
             return 0.0
-        return max(float(np.median([self.seconds_per_wire_byte(size) for size in sizes])), 0.0)
+        return max(float(np.median([self.seconds_per_wire_byte(size) for size in self.large])), 0.0)
+
+    @property
+    def large(self) -> list[int]:
+        """Return the few largest sizes, none far below the largest: bandwidth is what they show."""
+        return [size for size in self.common if size * _NEAR >= self.common[-1]][-_LARGE:]
+
+    def bytes_per_s(self, curve: Curve, nbytes: float) -> float:
+        """Return the wire bytes per second of one curve, hops and base apart."""
+        count = self.count(curve)
+        rest = curve.at(nbytes) - self.base - self.seconds_per_hop * self.axis.steps(count)
+        return self.axis.wire(count) * nbytes / max(rest, 1e-12)
 
     @cached_property
     def seconds_per_hop(self) -> float:
