@@ -372,9 +372,10 @@ def _folder_for(finished: Run, out: Path | None) -> Path:
 
 
 def _save_models(finished: Run, out: Path | None = None) -> Path:
-    from iobench.fit import fit_run, save
+    from iobench.fit import save
+    from iobench.report.models import models_of
 
-    return save(fit_run(finished), _folder_for(finished, out) / "models.json")
+    return save(models_of(finished), _folder_for(finished, out) / "models.json")
 
 
 def _show_models(finished: Run, out: Path | None = None) -> None:

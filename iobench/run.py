@@ -20,6 +20,7 @@ from iobench.launch import Launch
 from iobench.parse import problem
 from iobench.plan import Job, Plan, Request, scratch_folder
 from iobench.probe import Probe
+from iobench.ranks import nodes
 from iobench.record import Header, Line, Run, Writer
 from iobench.topology.graph import Topology
 
@@ -65,6 +66,7 @@ def run(
     """
     observer = observer or Observer()
     graph = topology.discover()
+    graph.facts["nodes"] = len(nodes.current().nodes)
     if resume is not None:
         session = _resume(Path(resume), graph)
     else:

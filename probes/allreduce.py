@@ -47,6 +47,7 @@ AXES = {
         choices=("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "sendrecv"),
     ),
     "ranks": Axis((2, 4, 8), "processes; unless given, as many as there are GPUs or CPUs (2 at least)", minimum=2),
+    "nodes": Axis((1,), "hosts that share the ranks; unless given, all of the job (torchrun, srun, mpirun)", minimum=1),
     "dtype": Axis(("float32",), "of the elements", choices=("float32", "float16", "bfloat16", "float8")),
     "inplace": Axis(("no", "yes"), "result in the input's buffer; torch's all_reduce always is"),
     "algo": Axis(("auto",), "NCCL_ALGO: ring, tree, nvls ...", free=True),
@@ -105,7 +106,7 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
         return hosts.measure(point, sampler)
     from iobench.collectives import gpus
 
-    return gpus.measure(point, sampler, _gpu_names(sampler.topology)[: point["ranks"]])
+    return gpus.measure(point, sampler, _gpu_names(sampler.topology)[: point["ranks"] // point["nodes"]])
 
 
 def _on_cpus(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -115,16 +116,17 @@ def _on_cpus(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Itera
         return  # gloo has one way to do it, and the user asks for others
     cpus = sum(1 for cpu in topology.of("cpu") if cpu.get("allowed", True))
     chosen = axes["ranks"] != AXES["ranks"].values
+    counts = [(nodes, ranks) for nodes in _nodes(topology, axes) for ranks in axes["ranks"] if ranks % nodes == 0]
     sizes = axes["nbytes"] if axes["nbytes"] != _SIZES else [n for n in _SIZES if n <= _HOST_MOST]
-    for ranks, placement, nbytes in itertools.product(axes["ranks"], axes["placement"], sizes):
+    for (nodes, ranks), placement, nbytes in itertools.product(counts, axes["placement"], sizes):
         if ranks > MOST_RANKS:
             raise UserError(f"-a ranks={ranks}: at most {MOST_RANKS} ranks keep the sums exact; choose fewer")
         if nbytes % ITEM_NBYTES:
             raise UserError(f"-a nbytes={nbytes} is no whole number of float32: choose a multiple of {ITEM_NBYTES}")
-        if chosen or ranks <= max(cpus, 2):
+        if chosen or ranks <= max(cpus, 2) * nodes:
             yield {
-                "engine": "gloo", "transport": "socket", "op": "all_reduce", "ranks": ranks, "dtype": "float32",
-                "inplace": "yes", "placement": placement, "nbytes": nbytes,
+                "engine": "gloo", "transport": "socket", "op": "all_reduce", "ranks": ranks, "nodes": nodes,
+                "dtype": "float32", "inplace": "yes", "placement": placement, "nbytes": nbytes,
             }  # fmt: skip
 
 
@@ -133,13 +135,14 @@ def _on_gpus(
 ) -> Iterator[dict[str, Any]]:
     """Yield points group by group: what differs in transport, engine or the like needs new processes."""
     transports = [name for name in axes["transport"] if name in _transports(topology, gpus)]
-    counts = _counts(axes["ranks"], len(gpus))
+    counts = [(nodes, n) for nodes in _nodes(topology, axes) for n in _counts(axes["ranks"], len(gpus), nodes)]
     free = itertools.product(*(axes[name] for name in _FREE))
-    for transport, ranks, (algo, proto, gdr) in itertools.product(transports, counts, list(free)):
-        if gdr != "auto" and transport != "ib":
+    for transport, (nodes, ranks), (algo, proto, gdr) in itertools.product(transports, counts, list(free)):
+        if (gdr != "auto" and transport != "ib") or (nodes > 1 and transport not in ("socket", "ib")):
             continue
         for engine, mode, inplace in _ways(axes, engines):
-            about = {"engine": engine, "transport": transport, "ranks": ranks, "inplace": inplace, "mode": mode}
+            about = {"engine": engine, "transport": transport, "ranks": ranks, "nodes": nodes}
+            about |= {"inplace": inplace, "mode": mode}
             about |= {"algo": algo, "proto": proto} | ({"gdr": gdr} if transport == "ib" else {})
             for op, dtype in itertools.product(axes["op"], axes["dtype"]):
                 yield from _sizes({**about, "op": op, "dtype": dtype}, axes)
@@ -180,10 +183,17 @@ def _transports(topology: "Topology", gpus: "list[Node]") -> list[str]:
     return [*found, "shm", "socket", *(["ib"] if ports else [])]
 
 
-def _counts(asked: tuple[int, ...], gpus: int) -> list[int]:
+def _nodes(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> tuple[int, ...]:
+    job = int(topology.facts.get("nodes", 1))
+    return axes["nodes"] if axes["nodes"] != AXES["nodes"].values else (job,)
+
+
+def _counts(asked: tuple[int, ...], gpus: int, nodes: int) -> list[int]:
+    """Return numbers of ranks: equal parts for all nodes, one per GPU at most."""
     if asked != AXES["ranks"].values:
-        return [count for count in asked if count <= gpus]
-    return sorted({count for count in (2, 4, 8, 16) if count <= gpus} | {gpus})
+        return [count for count in asked if count <= gpus * nodes and count % nodes == 0]
+    each = {count for count in (2, 4, 8, 16) if count <= gpus} | {gpus}
+    return sorted(nodes * count for count in (each if nodes == 1 else {gpus}))
 
 
 def _gpu_names(topology: "Topology") -> list[str]:

@@ -81,7 +81,7 @@ def test_variables_force_the_way_and_the_log() -> None:
     made = Way("socket", algo="ring", proto="LL").environment("/tmp/x")
     assert made["NCCL_P2P_DISABLE"] == made["NCCL_SHM_DISABLE"] == made["NCCL_IB_DISABLE"] == "1"
     assert (made["NCCL_NET"], made["NCCL_ALGO"], made["NCCL_PROTO"]) == ("Socket", "ring", "LL")
-    assert made["NCCL_DEBUG_FILE"] == "/tmp/x/nccl.%p.log"
+    assert made["NCCL_DEBUG_FILE"] == "/tmp/x.%p"
     assert made["NCCL_DEBUG_SUBSYS"].endswith("TUNING")
     assert "TUNING" not in Way("socket", tuning=False).environment("")["NCCL_DEBUG_SUBSYS"]
     assert "NCCL_ALGO" not in Way("socket").environment("")

@@ -80,7 +80,9 @@ def test_event_loop_never_shares_a_cpu_with_its_ranks_other_threads() -> None:
 def test_missing_torch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="pip install torch"):
-        PROBE.measure({"engine": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": 8}, Sampler())
+        PROBE.measure(
+            {"engine": "gloo", "op": "all_reduce", "ranks": 2, "nodes": 1, "placement": "apart", "nbytes": 8}, Sampler()
+        )
 
 
 # --- the data
@@ -225,7 +227,7 @@ def sampler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sampler]:
 
 
 def _point(nbytes: int) -> dict[str, Any]:
-    return {"engine": "gloo", "op": "all_reduce", "ranks": 2, "placement": "apart", "nbytes": nbytes}
+    return {"engine": "gloo", "op": "all_reduce", "ranks": 2, "nodes": 1, "placement": "apart", "nbytes": nbytes}
 
 
 @pytest.mark.parametrize("nbytes", [8, 4100, 1 << 20])

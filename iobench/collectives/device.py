@@ -12,9 +12,11 @@ the call to the completion of each single operation, after a barrier of the host
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.collectives import values
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 MODES = ("graph", "eager", "blocking")
 _WARM = 4  # the first operations of a connection take up to 200 ms and settle at the fourth (nccl#1487)
 _MEMORY_SHARE = 0.4  # of what is free, for each of the two pools
+_LOG_NBYTES = 4 << 20
 _POISON = 0xFF  # NaN in every floating-point type
 
 
@@ -224,12 +227,24 @@ class GpuRank:
         self._watching.close()
         return {"seen": self._seen.evidence(), "suspect": self._seen.suspect}
 
+    def nccl_log(self) -> str:
+        """Return what NCCL has written of this process so far, its first part where it is long; "" without a log."""
+        with contextlib.suppress(OSError), self._log_file.open("rb") as file:
+            return file.read(_LOG_NBYTES).decode("utf-8", "replace")
+        return ""
+
+    @property
+    def _log_file(self) -> Path:
+        return Path(os.environ.get("NCCL_DEBUG_FILE", "").replace("%p", str(os.getpid())))
+
     def facts(self) -> dict[str, Any]:
         """Return device and library facts of this rank."""
         return {"gpu": self.device.node, "name": self.device.name, **self.engine.facts()}
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything; the log goes too."""
+        with contextlib.suppress(OSError):
+            self._log_file.unlink()
         self._watching.close()
         self._release()
         self._stack.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,7 @@ ITEM_NBYTES = 4
 PERIOD = 1021  # prime: no chunk of a power of two can take another's place unseen
 MOST_RANKS = 1024  # sums stay below 2**24, where float32 holds every integer
 _EVENT_LOOP_NAME = "gloo_tcp_loop"
+_SIOCGIFADDR = 0x8915  # netdevice(7)
 
 
 class Pattern:
@@ -69,6 +73,30 @@ def _rows(buffer: Any) -> tuple[Any, Any]:
     return buffer[:whole].view(-1, PERIOD), buffer[whole:]
 
 
+def interface_towards(address: str) -> str:
+    """Return the network interface whose IPv4 address this host uses to reach ``address``; Unavailable without one."""
+    try:
+        target = socket.getaddrinfo(address, 9, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            own = probe.getsockname()[0]
+            names = [name for _, name in socket.if_nameindex() if _ipv4(probe, name) == own]
+    except OSError as error:
+        raise Unavailable(f"no way to {address} ({error.strerror or error}): set GLOO_SOCKET_IFNAME") from error
+    if not names:
+        raise Unavailable(f"no interface has the address towards {address}: set GLOO_SOCKET_IFNAME")
+    return names[0]
+
+
+def _ipv4(any_socket: socket.socket, interface: str) -> str:
+    """Return an interface's first IPv4 address, "" where it has none."""
+    try:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+    except OSError:
+        return ""
+    return socket.inet_ntoa(answer[20:24])
+
+
 class Gloo:
     """One rank: owns the process group and a pool of buffers; lives in a process of its own."""
 
@@ -80,6 +108,8 @@ class Gloo:
         if not dist.is_available() or not dist.is_gloo_available():
             raise Unavailable("this torch was built without gloo: install torch from PyPI")
         torch.set_num_threads(1)
+        if os.environ["WORLD_SIZE"] != os.environ["LOCAL_WORLD_SIZE"] and "GLOO_SOCKET_IFNAME" not in os.environ:
+            os.environ["GLOO_SOCKET_IFNAME"] = interface_towards(os.environ["MASTER_ADDR"])
         rank.state(f"init_process_group of {rank.size} ranks")
         dist.init_process_group("gloo")
         self.event_loops = _move_event_loop(rank.config["event_loop_cpu"][rank.rank]) if rank.config else []

@@ -6,10 +6,10 @@ import contextlib
 import math
 import os
 import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from iobench.collectives.ops import Work
 from iobench.collectives.transport import Way
 from iobench.errors import Unavailable
 from iobench.probe import Samples
+from iobench.ranks import nodes
 from iobench.record import Leg
 
 if TYPE_CHECKING:
@@ -34,21 +35,19 @@ _SAMPLE_SECONDS = 2e-3  # what a sample lasts at least: the ends of a row of rep
 _GRAPH_OPS, _EAGER_OPS, _MOST_REPLAYS = 64, 128, 64
 _LEAST_PROVABLE = 64 << 20
 _LAG = 1e-3
-_LOG_NBYTES = 32 << 20
 
 
 @dataclass
 class Team:
-    """A running group with the folder that NCCL's logs go to."""
+    """A running group; each rank reads the log that NCCL writes on its node."""
 
     group: RankGroup
     way: Way
-    folder: Path
     facts: list[dict[str, Any]]
 
     def log(self) -> transport.Log:
         """Return what the ranks' logs say so far."""
-        return transport.read(_text(self.folder / f"nccl.{pid}.log") for pid in self.group.pids)
+        return transport.read(self.group.call("nccl_log", _DEADLINE_SECONDS))
 
 
 class Bench:
@@ -85,27 +84,31 @@ def bench() -> Iterator[Bench]:
 
 @contextlib.contextmanager
 def _team(engine: str, way: Way, gpus: list[str]) -> Iterator[Team]:
-    with tempfile.TemporaryDirectory(prefix="iobench-nccl-") as folder, _group(engine, way, gpus, folder) as group:
+    with _group(engine, way, gpus) as group:
         (unique,) = [found for found in group.call("unique_id", START_SECONDS) if found is not None] or [None]
         facts = group.call("connect", START_SECONDS, unique=unique)
-        yield Team(group, way, Path(folder), facts)
+        yield Team(group, way, facts)
 
 
-def _group(engine: str, way: Way, gpus: list[str], folder: str) -> contextlib.AbstractContextManager[RankGroup]:
+def _group(engine: str, way: Way, gpus: list[str]) -> contextlib.AbstractContextManager[RankGroup]:
+    """Return a group of one rank per GPU on each node; all nodes are taken to name their GPUs alike."""
+    job = nodes.current()
     return ranks.group(
         TARGETS[engine],
-        len(gpus),
+        len(gpus) * way.nodes,
         config={"gpus": gpus},
-        environment=way.environment(folder),
+        environment=way.environment(f"{tempfile.gettempdir()}/iobench-{uuid.uuid4().hex}"),
+        nodes=job.take(way.nodes),
+        lead=job.lead,
         start_seconds=START_SECONDS,
     )
 
 
 def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samples:
-    """Measure one point of an engine on NCCL; ``gpus`` are the topology's names by rank."""
+    """Measure one point of an engine on NCCL; ``gpus`` are the topology's names of one node's GPUs, by rank."""
     way = way_of(point)
     warned = _preflight(sampler, way)
-    work = Work.of(point["op"], point["nbytes"], point["dtype"], len(gpus), point["inplace"] == "yes")
+    work = Work.of(point["op"], point["nbytes"], point["dtype"], point["ranks"], point["inplace"] == "yes")
     team = sampler.shared("collectives on GPUs", bench).team(point["engine"], way, gpus)
     group, deadline = team.group, _DEADLINE_SECONDS + 16 * work.nbytes / _SLOWEST_BYTES_PER_S
     shape = {"op": work.op.name, "nbytes": work.nbytes, "dtype": work.dtype, "inplace": work.inplace}
@@ -133,7 +136,7 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
         path=", ".join(part for part in (way_words, links) if part),
         proven=proven and links_prove,
         evidence=about,
-        legs=_legs(sampler.topology, way, work, gpus),
+        legs=_legs(sampler.topology, way, work, gpus) if way.nodes == 1 else [],
         notes=[*warned, *way.overridden(os.environ), *_launch_notes(point["mode"], about, timed)],
         suspect="; ".join(dict.fromkeys(one["suspect"] for one in watched if one["suspect"])),
     )
@@ -157,7 +160,9 @@ def _found(topology: Topology) -> Iterator[list[preflight.Finding]]:
 def way_of(point: Mapping[str, Any]) -> Way:
     """Return the point's Way. Torch's and all host-launched operations go without the lines on each operation."""
     tuning = point["mode"] == "graph" and point["engine"] == "nccl"
-    return Way(point["transport"], point["algo"], point["proto"], point.get("gdr", transport.AUTO), tuning=tuning)
+    return Way(
+        point["transport"], point["algo"], point["proto"], point.get("gdr", transport.AUTO), point["nodes"], tuning
+    )
 
 
 def _timed(
@@ -266,12 +271,3 @@ def _tuning(log: transport.Log, work: Work) -> dict[str, Any]:
     chosen = told.get((work.op.name, work.nbytes), {})
     lines = [{"nbytes": nbytes, **one} for (op, nbytes), one in sorted(told.items()) if op == work.op.name]
     return {**chosen, "tuning": lines} if lines else {}
-
-
-def _text(path: Path) -> str:
-    """Return a log's text, its first part where it is huge; "" where there is none."""
-    try:
-        with path.open("rb") as file:
-            return file.read(_LOG_NBYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 from collections import Counter
@@ -14,6 +15,7 @@ from iobench.collectives.gloo import BUFFERS
 from iobench.errors import Unavailable
 from iobench.needs import missing
 from iobench.probe import Samples
+from iobench.ranks import nodes
 from iobench.record import Leg
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from iobench.timing.sampler import Sampler, Timed
 
 TARGET = "iobench.collectives.gloo:Gloo"
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
 _START_SECONDS = 90.0  # torch alone takes 2 s of CPU time per rank, and many ranks may share few CPUs
 _DEADLINE_SECONDS = 30.0
 _SLOWEST_BYTES_PER_S = 20e6  # below this a rank counts as hung
@@ -32,26 +35,31 @@ _LARGE_MIN_SAMPLES = 3  # in each launch; one takes a tenth of a second
 
 
 def measure(point: Mapping[str, Any], sampler: Sampler) -> Samples:
-    """Measure an all-reduce between processes of this host over TCP on the loopback interface."""
+    """Measure an all-reduce between processes over TCP: on the loopback interface, or between nodes."""
     if importlib.util.find_spec("torch") is None:
         raise Unavailable(missing("torch"))
     size, nbytes = point["ranks"], point["nbytes"]
-    group = sampler.shared(
-        ("ranks", point["engine"], size, point["placement"]),
-        lambda: ranks.group(
-            TARGET,
-            size,
-            environment=ENVIRONMENT,
-            start_seconds=_START_SECONDS,
-            **_placement(point["placement"], ranks.cpu_shares(size)),
-        ),
-    )
+    group = sampler.shared(("ranks", size, point["nodes"], point["placement"]), lambda: _group(point))
     deadline = _DEADLINE_SECONDS + BUFFERS * nbytes / _SLOWEST_BYTES_PER_S
     group.call("prepare", deadline, nbytes=nbytes)
     before = _received(group)
     timed = _patient(sampler, nbytes).collect(lambda count: group.durations("time", deadline, count=count))
     after = _received(group)
-    return _samples(point, timed, group, _proof(nbytes, size, timed, before, after))
+    return _samples(point, timed, group, _proof(nbytes, size, timed, before, after, point["nodes"]))
+
+
+def _group(point: Mapping[str, Any]) -> contextlib.AbstractContextManager[RankGroup]:
+    job, size = nodes.current(), point["ranks"]
+    if point["nodes"] > 1:
+        between: dict[str, Any] = {"nodes": job.take(point["nodes"]), "lead": job.lead}
+        return ranks.group(TARGET, size, environment=ENVIRONMENT, start_seconds=_START_SECONDS, **between)
+    return ranks.group(
+        TARGET,
+        size,
+        environment={**ENVIRONMENT, **_LOOPBACK},
+        start_seconds=_START_SECONDS,
+        **_placement(point["placement"], ranks.cpu_shares(size)),
+    )
 
 
 def _placement(placement: str, shares: list[list[int]] | None) -> dict[str, Any]:
@@ -91,13 +99,18 @@ def _proof(
     timed: Timed,
     before: Mapping[tuple[str, str], tuple[int, bool]],
     after: Mapping[tuple[str, str], tuple[int, bool]],
+    count_of_nodes: int = 1,
 ) -> dict[str, Any]:
-    """Compare what the loopback connections between the ranks carried with the least any algorithm needs."""
+    """Compare what the connections between the ranks carried with the least any algorithm needs.
+
+    On one node all of them must be loopback ones; between nodes every connection counts.
+    """
     iterations = len(timed.seconds[0]) + len(timed.warmup[0])
-    carried = [count - before.get(ends, (0, True))[0] for ends, (count, loopback) in after.items() if loopback]
+    own = {ends: count for ends, (count, loopback) in after.items() if loopback or count_of_nodes > 1}
+    carried = [count - before.get(ends, (0, True))[0] for ends, count in own.items()]
     return {
-        "loopback_connections": len(carried),
-        "other_connections": len(after) - len(carried),
+        "loopback_connections": sum(loopback for _, loopback in after.values()),
+        "other_connections": len(after) - len(own),
         "bytes_received": sum(carried),
         # A reduction to one rank and a broadcast back, whatever the order: n - 1 buffers each way.
         "bytes_expected": 2 * (size - 1) * nbytes * iterations,
@@ -107,6 +120,7 @@ def _proof(
 def _samples(point: Mapping[str, Any], timed: Timed, group: RankGroup, proof: dict[str, Any]) -> Samples:
     size, nbytes = point["ranks"], point["nbytes"]
     facts = group.call("facts")
+    where = f"between {point['nodes']} nodes" if point["nodes"] > 1 else "on the loopback interface"
     about = {"shape": "one process per rank", "dtype": "float32", "torch": facts[0]["torch"]}
     about |= {"rank_cpus": group.cpus, "event_loop_cpus": [fact["event_loop_cpus"] for fact in facts]}
     return Samples(
@@ -117,10 +131,10 @@ def _samples(point: Mapping[str, Any], timed: Timed, group: RankGroup, proof: di
         quantity="bandwidth",
         mode="blocking",
         verified=True,
-        path="gloo over TCP on the loopback interface",
+        path=f"gloo over TCP {where}",
         proven=proof["bytes_received"] >= proof["bytes_expected"] and not proof["other_connections"],
         evidence={**about, **proof, **_skew(timed, group.call("last_entries"))},
-        legs=[Leg("net:lo", "mem:0", moved=2 * (size - 1) * nbytes)],
+        legs=[Leg("net:lo", "mem:0", moved=2 * (size - 1) * nbytes)] if point["nodes"] == 1 else [],
         notes=_placement_notes(group, facts),
     )
 

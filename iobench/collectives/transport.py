@@ -51,8 +51,8 @@ class Way:
     nodes: int = 1
     tuning: bool = True
 
-    def environment(self, folder: str) -> dict[str, str]:
-        """Return NCCL's variables; its log goes to ``folder``/nccl.<pid>.log.
+    def environment(self, log: str) -> dict[str, str]:
+        """Return NCCL's variables; each process's log goes to ``log``.<pid>.
 
         The line on the algorithm of every operation costs the launching host time, so it is left out (``tuning``)
         where operations are launched one by one.
@@ -67,8 +67,8 @@ class Way:
         if self.gdr != AUTO:
             forced["NCCL_NET_GDR_LEVEL"] = _ANY_GDR if self.gdr == "on" else _NO_GDR
         subsystems = "INIT,ENV,GRAPH,P2P,SHM,NET" + (",TUNING" if self.tuning else "")
-        log = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": subsystems, "NCCL_DEBUG_FILE": f"{folder}/nccl.%p.log"}
-        return {**forced, **log}
+        about = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": subsystems, "NCCL_DEBUG_FILE": f"{log}.%p"}
+        return {**forced, **about}
 
     def overridden(self, environment: Mapping[str, str]) -> list[str]:
         """Return sentences on variables of the user's that the Way sets otherwise."""

@@ -41,11 +41,11 @@ class Rank:
 
     def state(self, text: str) -> None:
         """Say what this rank does next; the parent quotes it when the rank dies or hangs."""
-        self.shared.write(self.rank, text)
+        self.shared.write(self.local_rank, text)
 
     def barrier(self) -> None:
         """Wait for all ranks of this host; they leave within about a microsecond of each other."""
-        self.shared.meet(self.rank, self.crowded)
+        self.shared.meet(self.local_rank, self.crowded)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -60,7 +60,7 @@ class Rank:
 def main() -> None:
     """Run one rank; argv holds the three descriptors and the parent's process id (0: don't watch it)."""
     commands_fd, answers_fd, shared_fd, parent = map(int, sys.argv[2:6])
-    _die_with(parent)
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business, it ends the ranks
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands_fd, commands), daemon=True).start()
@@ -82,7 +82,7 @@ def resolve(target: str) -> Callable[[Rank], Any]:
     return getattr(module, name)  # type: ignore[no-any-return]
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Ask the kernel to kill this rank when the parent dies, even if it hangs in C code."""
     if parent:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -103,8 +103,9 @@ def _serve(commands: queue.SimpleQueue[dict[str, Any]], answers_fd: int, shared_
 
         def begin(start: dict[str, Any]) -> list[int]:
             nonlocal service
+            allowed = len(os.sched_getaffinity(0))
             cpus = _pin(start["pin"])
-            service = resolve(start["target"])(_rank(start, shared_fd))
+            service = resolve(start["target"])(_rank(start, shared_fd, allowed))
             gc.freeze()  # what the libraries made on import stays for good: later collections skip it
             return cpus
 
@@ -116,12 +117,12 @@ def _serve(commands: queue.SimpleQueue[dict[str, Any]], answers_fd: int, shared_
             service.close()
 
 
-def _rank(start: dict[str, Any], shared_fd: int) -> Rank:
+def _rank(start: dict[str, Any], shared_fd: int, allowed: int) -> Rank:
     number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    shared = SharedState(shared_fd, size)
-    shared.write(number, "the start")
-    local = int(os.environ["LOCAL_RANK"])
-    return Rank(number, size, local, start["config"], shared, crowded=size > start["cpus_allowed"])
+    local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    shared = SharedState(shared_fd, here)
+    shared.write(local, "the start")
+    return Rank(number, size, local, start["config"], shared, crowded=here > allowed)
 
 
 def _pin(cpus: list[int] | None) -> list[int]:

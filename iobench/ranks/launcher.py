@@ -14,50 +14,30 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from iobench import errors
 from iobench.errors import IobenchError
+from iobench.ranks import proxy
+from iobench.ranks.nodes import ALONE, Node, shares
 from iobench.ranks.shared import SharedState
+from iobench.ranks.spawn import Process, spawn
 
 START_SECONDS = 60.0  # a start imports large libraries, in every rank at once
 CALL_SECONDS = 30.0
 _GRACE_SECONDS = 0.5  # after the first failure: let the others' answers arrive, so that the cause is named
 _END_SECONDS = 2.0
 _MOST_FAILED_STARTS = 2
-_LOG_NBYTES = 4096
-_ROOT = str(Path(__file__).resolve().parents[2])
-_BOOT = (  # iobench from the parent's own place, which must not shadow anything else: so it goes last
-    "import sys; sys.path.insert(0, sys.argv[1]); from iobench.ranks.child import main;"
-    " sys.path.append(sys.path.pop(0)); main()"
-)
 
 
 class RankFailed(IobenchError):
     """A rank died, raised or gave no answer in time; the notes hold tracebacks and captured output."""
-
-
-@dataclass
-class _Process:
-    """One running rank and the parent's ends of its pipes."""
-
-    popen: subprocess.Popen[bytes]
-    commands: int
-    answers: int
-    log: IO[bytes]
-    received: bytearray = field(default_factory=bytearray)
-
-    def tail(self) -> str:
-        """Return the last thing the rank printed."""
-        size = os.fstat(self.log.fileno()).st_size
-        return os.pread(self.log.fileno(), _LOG_NBYTES, max(0, size - _LOG_NBYTES)).decode("utf-8", "replace").strip()
 
 
 @dataclass
@@ -75,6 +55,7 @@ class RankGroup:
     """N rank processes that run one target; started by the first call, alive until ``close``.
 
     ``pins`` gives the CPUs on which each rank and all its threads may run, None those of the parent.
+    ``nodes`` share the ranks in equal parts, the lead first; ``lead`` is its address for the others.
     ``cpus`` are the CPUs each rank may run on, read back in the rank. ``generation`` counts starts: a
     change tells that the ranks are new and hold nothing of what earlier calls made.
     """
@@ -87,18 +68,23 @@ class RankGroup:
         config: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         pins: Sequence[Sequence[int]] | None = None,
+        nodes: Sequence[Node] = ALONE.nodes,
+        lead: str = ALONE.lead,
         start_seconds: float = START_SECONDS,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         if size < 1 or (pins is not None and len(pins) != size):
             raise ValueError(f"{size} ranks, pins {pins}: one set of CPUs per rank, or None")
+        shares(nodes, size)
         self.target, self.size = target, size
+        self.nodes, self.lead = tuple(nodes), lead
+        self._name = uuid.uuid4().hex
         self.config, self.environment = dict(config or {}), dict(environment or {})
         self.pins, self.start_seconds, self.call_seconds = pins, start_seconds, call_seconds
         self.cpus: list[list[int]] = []
         self.generation = 0
         self.port = 0
-        self._processes: list[_Process] = []
+        self._processes: list[Process] = []
         self._shared: SharedState | None = None
         self._failed_starts: list[IobenchError] = []
 
@@ -157,43 +143,32 @@ class RankGroup:
             self._begin()
 
     def _begin(self) -> None:
-        allowed = len(os.sched_getaffinity(0))
         for rank, process in enumerate(self._processes):
-            start = {"target": self.target, "config": self.config, "cpus_allowed": allowed}
+            start = {"target": self.target, "config": self.config}
             _write(process, {**start, "pin": list(self.pins[rank]) if self.pins is not None else None})
         self.cpus = self._gather(self.start_seconds)
 
-    def _spawn(self, rank: int, shared_fd: int) -> _Process:
-        commands_read, commands_write = os.pipe()
-        answers_read, answers_write = os.pipe()
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+    def _spawn(self, rank: int, shared_fd: int) -> Process:
         # The kernel's "parent died" is in truth "the thread that started me died": only the main one lasts.
         watched = os.getpid() if threading.current_thread() is threading.main_thread() else 0
-        given = (commands_read, answers_write, shared_fd)
+        place, node, contract = self._contract(rank)
+        environment = {**os.environ, **self.environment, **node.environment, **contract}
+        if not node.local:
+            environment |= {proxy.ADDRESS: node.address, proxy.PORT: str(node.port), proxy.TOKEN: node.token}
+            environment[proxy.GROUP] = f"{self._name}-{self.generation}-{place}"
         try:
-            popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, _ROOT, *map(str, given), str(watched)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=given,
-                env={**os.environ, **self.environment, **self._contract(rank)},
-            )
+            return spawn(environment, shared_fd, watched, "child" if node.local else "proxy")
         except OSError as error:
-            os.close(commands_write)
-            os.close(answers_read)
             raise RankFailed(f"rank {rank} could not be started: {error.strerror}") from error
-        finally:
-            os.close(commands_read)
-            os.close(answers_write)
-        os.set_blocking(commands_write, False)
-        return _Process(popen, commands_write, answers_read, log)
 
-    def _contract(self, rank: int) -> dict[str, str]:
-        """Return torchrun's variables for one host."""
-        values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.size, "LOCAL_WORLD_SIZE": self.size}
-        values |= {"GROUP_RANK": 0, "MASTER_PORT": self.port}
-        return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in values.items()}}
+    def _contract(self, rank: int) -> tuple[int, Node, dict[str, str]]:
+        """Return the number of a rank's node, the node, and torchrun's variables for the rank."""
+        each = self.size // len(self.nodes)
+        place, local = divmod(rank, each)
+        values = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": self.size, "LOCAL_WORLD_SIZE": each}
+        values |= {"GROUP_RANK": place, "MASTER_PORT": self.port}
+        lead = self.lead if len(self.nodes) > 1 else "127.0.0.1"
+        return place, self.nodes[place], {"MASTER_ADDR": lead, **{name: str(value) for name, value in values.items()}}
 
     def _send(self, message: dict[str, Any]) -> None:
         for process in self._processes:
@@ -289,10 +264,7 @@ class RankGroup:
             if process.popen.poll() is None:
                 process.popen.send_signal(signal.SIGKILL)
         for process in self._processes:
-            process.popen.wait()
-            os.close(process.commands)
-            os.close(process.answers)
-            process.log.close()
+            process.close()
         self._processes.clear()
         if self._shared:
             self._shared.close()
@@ -319,7 +291,7 @@ def _kind(trouble: _Trouble) -> type[IobenchError]:
     return kind if isinstance(kind, type) and issubclass(kind, IobenchError) else RankFailed
 
 
-def _write(process: _Process, message: dict[str, Any]) -> None:
+def _write(process: Process, message: dict[str, Any]) -> None:
     """Write to a rank; give up on one that does not read, so that the gathering names it."""
     data = json.dumps(message).encode() + b"\n"
     while data and select.select([], [process.commands], [], _END_SECONDS)[1]:

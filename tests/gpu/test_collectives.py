@@ -38,8 +38,8 @@ def pair() -> list[str]:
 
 def point(**more: Any) -> dict[str, Any]:
     base = {
-        "engine": "nccl", "transport": "nvlink", "ranks": 2, "inplace": "no", "mode": "graph", "algo": "auto",
-        "proto": "auto", "op": "all_reduce", "dtype": "float32", "nbytes": MIB,
+        "engine": "nccl", "transport": "nvlink", "ranks": 2, "nodes": 1, "inplace": "no", "mode": "graph",
+        "algo": "auto", "proto": "auto", "op": "all_reduce", "dtype": "float32", "nbytes": MIB,
     }  # fmt: skip
     return base | more
 
