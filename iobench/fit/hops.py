@@ -31,8 +31,9 @@ def hops_seconds(axes: Mapping[str, Any]) -> float | None:
     read from all.
     """
     transport, ranks, nodes = axes.get("transport"), axes.get("ranks"), axes.get("nodes", 1)
-    counts = all(isinstance(count, int) and not isinstance(count, bool) for count in (ranks, nodes))
-    if not isinstance(transport, str) or transport not in SECONDS or not counts or ranks < 2:
+    if not isinstance(transport, str) or transport not in SECONDS:
+        return None
+    if not isinstance(ranks, int) or not isinstance(nodes, int) or ranks < 2:
         return None
     hop = SECONDS[transport]
     if str(axes.get("algo") or "").lower() == "ring":

@@ -18,7 +18,7 @@ from iobench.fit.between import nonnegative
 
 MOST = 5
 LEAST = 3  # sizes in a stretch: two parameters always fit two points
-_BREAK_COUNTS = 3
+_EACH = 2 + 3  # parameters of one more stretch: a and B, and the break that counts as three
 _FLOOR = 1e-5  # relative: a misfit below this is rounding, and no reason for another break
 
 
@@ -48,28 +48,48 @@ def search(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray, pieces: 
 
     ``pieces`` fixes how many stretches there are; 0 leaves it to the criterion.
     """
+    starts, rest = _cut(sizes, np.ascontiguousarray(seconds, dtype=float), weights, pieces, False)
+    return [Cut(_used(row), float(misfit)) for row, misfit in zip(starts, rest, strict=True)]
+
+
+def left_out(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the relative error at each inner size of one curve, by the best cut of all the others."""
+    count = len(sizes)
+    if count < 3:
+        return np.empty(0)
+    starts, _ = _cut(sizes, np.repeat(seconds[None, :], count - 2, axis=0), weights, 0, True)
+    # each row: the stretch of the others that holds the size left out
+    others = np.array([np.delete(np.arange(count), index) for index in range(1, count - 1)])
+    known, wanted = sizes[others], sizes[1:-1, None]
+    row, begins = np.arange(count - 2)[:, None], starts > 0
+    edges = np.sqrt(known[row, np.maximum(starts - 1, 0)] * known[row, np.maximum(starts, 0)])
+    beyond = np.where(begins & (wanted >= edges), starts, 0).max(axis=1, keepdims=True)
+    end = np.where(begins & (wanted < edges), starts, count - 1).min(axis=1, keepdims=True)
+    at = np.arange(count - 1)
+    weight = np.where((at >= beyond) & (at < end), weights[others], 0.0)
+    fixed, growing = seconds[others].min(axis=1, keepdims=True) / seconds[others], known / wanted / seconds[others]
+    parts = (fixed * fixed, fixed * growing, growing * growing, fixed, growing)
+    a, rate = nonnegative(*((part * weight).sum(axis=1) for part in parts))
+    guess = a * seconds[others].min(axis=1) + rate
+    return np.asarray(np.abs(guess / seconds[1:-1] - 1))
+
+
+def _cut(
+    sizes: np.ndarray, rows: np.ndarray, weights: np.ndarray, pieces: int, leave_out: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    from iobench.fit.cutting import cut_rows  # numba takes its time to be imported
+
     count = len(sizes)
     most = pieces or max(1, min(MOST, count // LEAST))
-    misfit = _misfits(sizes, seconds, weights)
-    best, origins = [misfit[:, 0, :]], []
-    for _ in range(1, most):
-        # [row][start of the last stretch][its end]: the best of what comes before, plus that stretch
-        before = np.concatenate((np.full((len(seconds), 1), np.inf), best[-1][:, :-1]), axis=1)
-        total = before[:, :, None] + misfit
-        origins.append(total.argmin(axis=1))
-        best.append(total.min(axis=1))
-    ends = np.stack([table[:, -1] for table in best])
-    if pieces:
-        return [_trace(origins, ends, row, most - 1) for row in range(len(seconds))]
-    stretches = np.arange(1, most + 1)[:, None]
-    floor = count * _FLOOR**2
-    # of equal criteria the cut with fewer stretches wins: argmin takes the first
-    criterion = count * np.log(np.maximum(ends, floor) / count) + _parameters(stretches) * np.log(count)
-    return [_trace(origins, ends, row, int(k)) for row, k in enumerate(criterion.argmin(axis=0))]
+    starts, rest = np.empty((len(rows), most), dtype=np.int64), np.empty(len(rows))
+    room = np.empty((count, count)), np.empty((most, count)), np.empty((most, count), dtype=np.int64)
+    floor = _FLOOR**2
+    cut_rows(sizes, rows, weights, pieces, LEAST, float(_EACH), floor, leave_out, *room, starts, rest)
+    return starts, rest
 
 
-def _parameters(pieces: np.ndarray) -> np.ndarray:
-    return np.asarray(2 * pieces + _BREAK_COUNTS * (pieces - 1))
+def _used(row: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(start) for start in row if start >= 0)
 
 
 def given(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray, starts: tuple[int, ...]) -> Cut:
@@ -91,32 +111,3 @@ def at(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray, cut: Cut, nb
     piece = slice(*spans[sum(nbytes >= edge for edge in last)])
     (a,), (inverse,) = solve(sizes[piece], seconds[None, piece], weights[piece])
     return float(a + inverse * nbytes)
-
-
-def _trace(origins: list[np.ndarray], ends: np.ndarray, row: int, extra: int) -> Cut:
-    starts: list[int] = []
-    last = origins[0].shape[1] - 1 if origins else 0
-    for level in range(extra - 1, -1, -1):
-        start = int(origins[level][row, last])
-        starts.append(start)
-        last = start - 1
-    return Cut((0, *reversed(starts)), float(ends[extra, row]))
-
-
-def _misfits(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the least misfit [row][start][end] of one stretch, end included; infinite below LEAST sizes."""
-    count = len(sizes)
-    start, at = np.arange(count)[:, None], np.arange(count)[None, :]
-    inside = np.where(at >= start, weights, 0.0)
-    fixed, growing = seconds.min(axis=1, keepdims=True) / seconds, sizes / sizes[-1] / seconds
-    growing = growing / growing.max(axis=1, keepdims=True)
-    # summed from each start on: differences of sums from the first size would cancel
-    pp, pq, qq, p1, q1 = (
-        np.cumsum(part[:, None, :] * inside, axis=2)
-        for part in (fixed * fixed, fixed * growing, growing * growing, fixed, growing)
-    )
-    x, y = nonnegative(pp, pq, qq, p1, q1)
-    total = np.cumsum(inside, axis=1)
-    misfit = np.maximum(total - 2 * (x * p1 + y * q1) + x * x * pp + 2 * x * y * pq + y * y * qq, 0.0)
-    long_enough = at - start + 1 >= min(LEAST, count)
-    return np.where(long_enough, misfit, np.inf)

@@ -132,19 +132,18 @@ def _breaks(series: Series, cut: Cut, known: bool) -> dict[str, Parameter]:
 
 def _leave_one_out(series: Series, labels: Sequence[str]) -> float:
     """Return the mean error at inner sizes, each predicted by stretches fitted to the others."""
-    errors = []
+    if not labels:
+        errors = segments.left_out(series.nbytes, series.seconds, series.weights)
+        return float(errors.mean()) if len(errors) else math.nan
     count = len(series.nbytes)
+    found = []
     for index in range(1, count - 1):
         keep = np.arange(count) != index
         sizes, seconds, weights = series.nbytes[keep], series.seconds[keep], series.weights[keep]
-        if labels:
-            left = [label for label, kept in zip(labels, keep, strict=True) if kept]
-            cut = segments.given(sizes, seconds, weights, (0, *_changes(left)))
-        else:
-            cut = segments.search(sizes, seconds[None, :], weights)[0]
-        guess = segments.at(sizes, seconds, weights, cut, float(series.nbytes[index]))
-        errors.append(abs(guess / series.seconds[index] - 1))
-    return float(np.mean(errors)) if errors else math.nan
+        starts = (0, *_changes([label for label, kept in zip(labels, keep, strict=True) if kept]))
+        guess = segments.at(sizes, seconds, weights, Cut(starts, 0.0), float(series.nbytes[index]))
+        found.append(abs(guess / series.seconds[index] - 1))
+    return float(np.mean(found)) if found else math.nan
 
 
 def _findings(
