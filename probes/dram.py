@@ -1,4 +1,4 @@
-"""Memory: stream bandwidth of plain and non-temporal kernels, and the latency of a pointer chase.
+"""Memory: stream bandwidth of plain and non-temporal kernels, latency of a pointer chase, walks over KV blocks.
 
 Path: between the memory of a NUMA node (or a cache, where the working set fits) and the cores: ``read``
 comes in, ``write`` goes out, ``copy``, ``scale``, ``add`` and ``triad`` do both. Every thread is pinned to
@@ -7,7 +7,9 @@ one of the allowed CPUs and the first to touch its own slice.
 Clock: CLOCK_MONOTONIC inside the compiled loop. All threads meet at a spinning barrier, then read the
 clock, run the pass (short ones many times), drain non-temporal stores and read it again; a sample is the
 last end less the first start. The chase follows a random single cycle, one node per 64-byte line, each
-load waiting for the one before; a sample is many loads, and the number is for one.
+load waiting for the one before; a sample is many loads, and the number is for one. The walk reads all blocks of a
+paged KV cache in the order of a random block table, one block after the other; with ``prefetch`` it asks for lines
+that far ahead, into the next block, which no hardware prefetcher can foresee.
 
 Bytes: ``nbytes`` is the working set, all arrays of all threads together, and one pass reads or writes
 each byte of it once (STREAM's convention). A plain store makes most CPUs fetch the line first
@@ -40,17 +42,21 @@ if TYPE_CHECKING:
     from iobench.timing.sampler import Sampler
     from iobench.topology.graph import Topology
 
+_STREAMS = ("copy", "scale", "add", "triad", "read", "write")
 _THREADS = tuple(range(1, 1025))
 _SIZES = tuple(n << octave for octave in range(11, 33) for n in (2, 3))  # 4 KiB to 12 GiB, two per octave
 
 AXES = {
     "kernel": Axis(
-        ("copy", "scale", "add", "triad", "read", "write", "chase"),
-        "copy b=a, scale b=s*a, add c=a+b, triad c=a+s*b, read sums, write fills, chase follows pointers",
+        ("copy", "scale", "add", "triad", "read", "write", "chase", "walk"),
+        "copy b=a, scale b=s*a, add c=a+b, triad c=a+s*b, read sums, write fills, chase follows pointers, "
+        "walk sums KV blocks by a table",
     ),
     "stores": Axis(("plain", "nt"), "plain or non-temporal (past the caches); read and chase store nothing"),
     "threads": Axis(_THREADS, "threads, each pinned to a CPU; unless given 1, 2, 4, ... all allowed CPUs", minimum=1),
     "pages": Axis(("base", "huge"), "base pages (4 KiB on most CPUs) or huge ones; streams use the first given"),
+    "block": Axis((2 * KIB, 32 * KIB), "bytes of a block of the walk, in multiples of 512", "bytes", minimum=512),
+    "prefetch": Axis((0, 8, 32), "lines of 64 bytes that the walk asks for ahead of time; 0: none, a block at most"),
     "nbytes": Axis(
         _SIZES,
         "working set of all threads; unless given 4 last-level caches for streams and 4 KiB to there for the chase",
@@ -61,7 +67,22 @@ AXES = {
 LAUNCHES = 5  # page placement and the shared cache differ between launches; three caught too little of that
 POINT_SECONDS = 0.12
 PLOTS = (
-    Plot("Memory bandwidth by kernel", x="kernel", y="bandwidth", series=("stores", "threads", "nbytes"), log_x=False),
+    Plot(
+        "Memory bandwidth by kernel",
+        x="kernel",
+        y="bandwidth",
+        series=("stores", "threads", "nbytes"),
+        log_x=False,
+        where={"kernel": _STREAMS},
+    ),
+    Plot(
+        "Walk over KV blocks by prefetch distance",
+        x="prefetch",
+        y="bandwidth",
+        series=("block", "threads"),
+        where={"kernel": "walk"},
+        log_x=False,
+    ),
     Plot(
         "Latency of a load: random pointer chase",
         x="nbytes",
@@ -76,6 +97,7 @@ MODELS = ({"kind": "levels", "where": {"kernel": "chase"}},)
 _CACHES_OVER = 4  # working sets reach this many times the last-level cache
 _UNKNOWN_CACHE = 32 * MIB
 _PRIME = 1_000_003
+_LINE, _CHUNK = 64, 512
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -86,6 +108,8 @@ def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterato
     if not threads:
         raise Unavailable(f"needs {min(axes['threads'])} CPUs: this process may use {cpus}")
     yield from _stream_points(topology, axes, threads)
+    if "walk" in axes["kernel"] and "plain" in axes["stores"]:
+        yield from _walk_points(topology, axes, threads)
     if "chase" in axes["kernel"]:
         yield from _chase_points(topology, axes)
 
@@ -95,10 +119,24 @@ def _stream_points(
 ) -> Iterator[dict[str, Any]]:
     """The kernels of one thread count follow each other: they use the same pages."""
     sizes = _chosen(axes, "nbytes", [_above(_CACHES_OVER * _last_level(topology)[1])])
-    kernels = [kernel for kernel in axes["kernel"] if kernel != "chase"]
+    kernels = [kernel for kernel in axes["kernel"] if kernel in _STREAMS]
     for nbytes, count, kernel, stores in itertools.product(sizes, threads, kernels, axes["stores"]):
         if kernel != "read" or stores == "plain":
             yield {"kernel": kernel, "stores": stores, "threads": count, "pages": axes["pages"][0], "nbytes": nbytes}
+
+
+def _walk_points(
+    topology: "Topology", axes: Mapping[str, tuple[Any, ...]], threads: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """One thread unless the user says: what prefetching gains is a thread's own affair."""
+    sizes = _chosen(axes, "nbytes", [_above(_CACHES_OVER * _last_level(topology)[1])])
+    counts = [1] if axes["threads"] == AXES["threads"].values else threads
+    for nbytes, count, block, prefetch in itertools.product(sizes, counts, axes["block"], axes["prefetch"]):
+        if prefetch * _LINE <= block and block % _CHUNK == 0 and 2 * block * count <= nbytes:
+            yield {
+                "kernel": "walk", "threads": count, "pages": axes["pages"][0], "nbytes": nbytes, "block": block,
+                "prefetch": prefetch,
+            }  # fmt: skip
 
 
 def _chase_points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -137,7 +175,7 @@ def _above(nbytes: int) -> int:
 
 
 def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
-    return _chase(point, sampler) if point["kernel"] == "chase" else _stream(point, sampler)
+    return {"chase": _chase, "walk": _walk}.get(point["kernel"], _stream)(point, sampler)
 
 
 def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
@@ -214,6 +252,35 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
             proven=proof.proven,
             evidence={**proof.evidence, "nodes_in_cycle": work.order.size, "seed": seed, "loads_per_sample": loads},
             legs=proof.legs(LINE, nbytes),
+        )
+
+
+def _walk(point: dict[str, Any], sampler: "Sampler") -> Samples:
+    from iobench import hostmem
+    from iobench.kernels.team import pinned
+    from iobench.kernels.walking import Walking
+
+    nbytes, seed = point["nbytes"], sampler.launch * _PRIME + point["nbytes"]
+    area = sampler.shared("area", _areas).get(nbytes, point["pages"], -point["threads"])
+    with pinned(point["threads"]) as team:
+        work = Walking.over(area.data, point["block"], point["prefetch"], seed, team)
+        pages = hostmem.inspect(area)
+        hostmem.require(area, pages)
+        work.settle()
+        timed = sampler.collect(lambda count: [work.take(count)], ops=work.repeats)
+        proof = _placement(sampler, team, pages, [hostmem.nodes(part) for part in work.parts], point["pages"])
+        return Samples(
+            timed=timed,
+            nbytes=nbytes,
+            moved=work.moved,
+            moved_rule="each byte of each block once per walk; the table is not counted",
+            quantity="bandwidth",
+            mode="pinned threads",
+            verified=True,
+            path=proof.path,
+            proven=proof.proven,
+            evidence={**proof.evidence, "blocks": work.moved // point["block"], "seed": seed, "repeats": work.repeats},
+            legs=proof.legs(work.moved, work.moved),
         )
 
 

@@ -11,8 +11,8 @@ loads. ``sample=one``: each load by itself, for the tail (a refresh, an ECC scru
 it then holds one reading of the clock, whose own time is in the evidence.
 
 Bytes: what the load threads moved is counted by themselves, in the same stretch of time as the samples:
-``load_nbytes`` in ``load_seconds``, both in the evidence. A chunk modified in place counts twice, as it
-crosses the bus twice; no line is fetched only to be overwritten.
+``load_nbytes`` in ``load_seconds``, both in the evidence beside ``load_bytes_per_s``. A chunk modified in place
+counts twice, as it crosses the bus twice; no line is fetched only to be overwritten.
 
 Not in the number: allocation, first touch, compilation, verification. Running it takes twice the memory of
 ``nbytes`` and all CPUs of a NUMA node for some milliseconds at a time. Every word and every sum of the load threads is
@@ -58,6 +58,7 @@ AXES = {
         minimum=4 * KIB,
     ),
 }
+MODELS = ({"kind": "loaded", "where": {"sample": "mean"}, "size": "evidence.load_bytes_per_s", "over": ("delay",)},)
 LAUNCHES = 3
 POINT_SECONDS = 0.05
 PLOTS = (
@@ -112,12 +113,8 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     timed = _patient(sampler, point).collect(lambda count: [work.take(loads, count)], ops=loads)
     work.check()
     nbytes, seconds = work.moved_during(len(timed.seconds[0]))
-    about = {
-        "load_nbytes": nbytes,
-        "load_seconds": seconds,
-        "load_threads": point["threads"],
-        "loads_per_sample": loads,
-    }
+    about = {"load_nbytes": nbytes, "load_seconds": seconds, "load_bytes_per_s": nbytes / seconds}
+    about["loads_per_sample"] = loads
     if point["sample"] == "one":
         about["clock_seconds"] = stage.clock_seconds
     return _samples(point, timed, work, stage, about, sampler.topology)
@@ -141,7 +138,7 @@ def _samples(
     affinity = [*stage.chase.team.affinity(), *stage.team.affinity()]
     places = [hostmem.nodes(words) for words in (stage.chase.words, *work.parts)]
     proof = Placement(topology, cpus, affinity, stage.pages, places, point["pages"])
-    beside = about["load_nbytes"] / about["load_seconds"] * median(timed.seconds[0]) / timed.ops
+    beside = about["load_bytes_per_s"] * median(timed.seconds[0]) / timed.ops
     return Samples(
         timed=timed,
         nbytes=point["nbytes"],

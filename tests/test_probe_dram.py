@@ -43,7 +43,9 @@ def measure(**point: Any) -> probes.Samples:
 
 def test_default_points_of_a_small_machine() -> None:
     found = points(machine())
-    streams = [point for point in found if point["kernel"] != "chase"]
+    walks = [(point["block"], point["prefetch"]) for point in found if point["kernel"] == "walk"]
+    assert walks == [(block, lines) for block in (2 * KIB, 32 * KIB) for lines in (0, 8, 32)]
+    streams = [point for point in found if point["kernel"] not in ("chase", "walk")]
     assert len(streams) == 11 * 2
     assert {point["nbytes"] for point in streams} == {128 * MIB}
     assert {(point["kernel"], point["stores"]) for point in streams if point["kernel"] == "read"} == {("read", "plain")}
@@ -51,7 +53,7 @@ def test_default_points_of_a_small_machine() -> None:
     assert sizes[:4] == [4 * KIB, 6 * KIB, 8 * KIB, 12 * KIB]
     assert sizes[-1] == 128 * MIB
     assert len(sizes) == 31
-    assert len(found) == 22 + 2 * 31
+    assert len(found) == 22 + 6 + 2 * 31
 
 
 def test_threads_double_up_to_all_allowed_cpus() -> None:
@@ -113,6 +115,19 @@ def test_a_chase_point() -> None:
     per_load = float(np.median(result.timed.seconds)) / result.timed.ops
     assert 0.3e-9 < per_load < 1e-6
     assert result.timed.ops == result.evidence["loads_per_sample"]
+
+
+def test_a_walk_point() -> None:
+    result = measure(kernel="walk", threads=1, pages="base", nbytes=256 * KIB, block=2 * KIB, prefetch=8)
+    assert result.quantity == "bandwidth"
+    assert result.verified is True
+    assert result.moved == 256 * KIB
+    assert result.evidence["blocks"] == 128
+
+
+def test_walks_that_do_not_fit_are_left_out() -> None:
+    found = points(machine(), "kernel=walk", "block=512,700,64M", "prefetch=8,9", "nbytes=1M")
+    assert [(point["block"], point["prefetch"]) for point in found] == [(512, 8)]
 
 
 def test_the_path_is_proven_where_the_kernel_tells() -> None:

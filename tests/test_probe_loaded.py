@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from iobench import probe as probes
 from iobench.errors import Unavailable
+from iobench.fit import fit_run
 from iobench.timing.sampler import Sampler
 from iobench.topology.graph import Topology
 from iobench.units import KIB, MIB
+from tests.make_run import lines, run_of
 
 LOADED = probes.load("loaded")
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs: one chases, one loads")
@@ -68,8 +70,27 @@ def test_a_point_tells_what_was_achieved() -> None:
     assert result.verified is True
     assert result.evidence["load_nbytes"] > 0
     assert result.evidence["load_seconds"] >= sum(result.timed.seconds[0])
+    assert result.evidence["load_bytes_per_s"] == result.evidence["load_nbytes"] / result.evidence["load_seconds"]
     assert result.timed.ops == result.evidence["loads_per_sample"] > 1
     assert len(result.evidence["cpus"]) == 2
+
+
+def test_the_curve_is_fitted_over_what_was_achieved() -> None:
+    mixes = {}
+    for mix, top in (("read", 20e9), ("1:1", 15e9)):
+        for delay, used in ((0, 0.97), (16, 0.96), (64, 0.8), (128, 0.5), (256, 0.2), (65536, 0.001)):
+            point = {"mix": mix, "delay": delay, "sample": "mean", "threads": 1}
+            seconds = 100e-9 + 10e-9 * used / (1 - used)
+            mixes[mix, delay] = lines("loaded", point, seconds, evidence={"load_bytes_per_s": top * used})
+    run = run_of(
+        [line for each in mixes.values() for line in each], models={"loaded": [dict(m) for m in LOADED.models]}
+    )
+    fitted = fit_run(run)
+    assert [one.kind for one in fitted] == ["loaded", "loaded"]
+    for one, top in zip(fitted, (20e9, 15e9), strict=True):
+        assert one.model is not None, one.reason
+        assert one.model.parameters["L0"].value == pytest.approx(100e-9, rel=0.03)
+        assert one.model.parameters["Bmax"].value == pytest.approx(top, rel=0.05)
 
 
 @needs_two

@@ -154,3 +154,52 @@ void chase_drive(void **place, int64_t loads, int64_t count, int64_t *starts, in
         ends[k] = now();
     }
 }
+
+/* A walk over blocks in the order of a table, as iobench/kernels/walk.py has it: chunks of 512 bytes. */
+enum { CHUNK = 512, LINE = 64 };
+
+typedef uint64_t words __attribute__((vector_size(32), aligned(8)));
+
+static uint64_t sum_chunk(const char *place)
+{
+    const words *x = (const words *)place;
+    words a = {0}, b = {0}, c = {0}, d = {0};
+    for (int i = 0; i < CHUNK / 32; i += 4) a += x[i], b += x[i + 1], c += x[i + 2], d += x[i + 3];
+    a += b + c + d;
+    return a[0] + a[1] + a[2] + a[3];
+}
+
+static uint64_t gather(const char *base, const uint64_t *table, uint64_t n, uint64_t chunks, uint64_t ahead)
+{
+    uint64_t total = 0, block = chunks * CHUNK;
+    for (uint64_t k = 0; k < n; k++) {
+        const char *place = base + table[k] * block, *following = base + table[k + 1 < n ? k + 1 : 0] * block;
+        uint64_t sums = 0;
+        for (uint64_t at = 0; at < block; at += CHUNK) {
+            if (ahead) {
+                uint64_t far = at + ahead * CHUNK;
+                const char *there = far < block ? place + far : following + (far - block);
+                for (int line = 0; line < CHUNK; line += LINE) __builtin_prefetch(there + line, 0, 3);
+            }
+            sums += sum_chunk(place + at);
+        }
+        total = total * 31 + sums;
+    }
+    return total;
+}
+
+void walk_drive(const char *base, const uint64_t *table, int64_t n, int64_t chunks, int64_t ahead, int64_t passes,
+                int64_t *barrier, int64_t threads, int64_t count, int64_t *starts, int64_t *ends, uint64_t *sums)
+{
+    for (int64_t k = 0; k < count; k++) {
+        meet(barrier, (k + 1) * threads);
+        uint64_t total = 0;
+        starts[k] = now();
+        for (int64_t r = 0; r < passes; r++) {
+            total += gather(base, table, n, chunks, ahead);
+            __asm__ volatile("" ::: "memory");
+        }
+        ends[k] = now();
+        sums[k] = total;
+    }
+}

@@ -108,12 +108,9 @@ def _rows(points: Sequence[dict[str, Any]], code: Library, seconds: float, say: 
         # the chase has two sizes per octave: powers of two reach every level
         if point["kernel"] == "chase" and point["nbytes"] & (point["nbytes"] - 1):
             continue
+        make, share = {"chase": (_chase_row, 0.5), "walk": (_walk_row, 0.5)}.get(point["kernel"], (_stream_row, 1.0))
         try:
-            row = (
-                _chase_row(point, code, seconds / 2)
-                if point["kernel"] == "chase"
-                else _stream_row(point, code, seconds)
-            )
+            row = make(point, code, share * seconds)
         except Unavailable as reason:
             say(f"{_name(point):40} skipped: {reason}")
             continue
@@ -159,6 +156,20 @@ def _chase_row(point: dict[str, Any], code: Library, seconds: float) -> Row:
         return Row(_name(point), ours / loads, theirs / loads, ratio, LATENCY, 0)
 
 
+def _walk_row(point: dict[str, Any], code: Library, seconds: float) -> Row:
+    from iobench import hostmem
+    from iobench.kernels.team import pinned
+    from iobench.kernels.walking import Walking
+
+    with pinned(point["threads"]) as team, hostmem.buffer(point["nbytes"], point["pages"]) as area:
+        work = Walking.over(area.data, point["block"], point["prefetch"], 1, team)
+        hostmem.require(area, hostmem.inspect(area))
+        work.settle()
+        sides = (lambda: work.take(3), lambda: work.take(3, code.walk))
+        ours, theirs, ratio = in_turn(sides, seconds, BANDWIDTH)
+        return Row(_name(point), ours / work.repeats, theirs / work.repeats, ratio, BANDWIDTH, work.moved)
+
+
 def in_turn(sides: Sequence[Callable[[], Any]], seconds: float, bar: Bar) -> tuple[float, float, Interval]:
     """Run both sides in alternating order until the ratio is clear; return both medians and the ratio.
 
@@ -188,6 +199,9 @@ def in_turn(sides: Sequence[Callable[[], Any]], seconds: float, bar: Bar) -> tup
 def _name(point: dict[str, Any]) -> str:
     if point["kernel"] == "chase":
         return f"chase {format_size(point['nbytes'])}, {point['pages']} pages"
+    if point["kernel"] == "walk":
+        ahead = f"prefetch {point['prefetch']}" if point["prefetch"] else "no prefetch"
+        return f"walk {format_size(point['block'])}, {ahead}, {point['threads']} threads"
     return f"{point['kernel']} {point['stores']}, {point['threads']} threads, {format_size(point['nbytes'])}"
 
 
@@ -196,19 +210,20 @@ def _word(passed: bool) -> str:
 
 
 class Library:
-    """The compiled C kernels, callable in place of stream.drive and chase.drive."""
+    """The compiled C kernels, callable in place of stream.drive, chase.drive and walk.drive."""
 
     def __init__(self, file: Path, compiler: str) -> None:
         self.compiler = compiler
         code = ctypes.CDLL(str(file))  # releases the GIL in each call
         number, place, real = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
-        self._stream, self._chase = code.stream_drive, code.chase_drive
+        self._stream, self._chase, self._walk = code.stream_drive, code.chase_drive, code.walk_drive
         # fmt: off
         self._stream.argtypes = [number, number, place, place, place, number, real, number, place, number, number,
                                  place, place, place]
         # fmt: on
         self._chase.argtypes = [place, number, number, place, place, place]
-        self._stream.restype = self._chase.restype = None
+        self._walk.argtypes = [place, place, number, number, number, number, place, number, number, place, place, place]
+        self._stream.restype = self._chase.restype = self._walk.restype = None
 
     def stream(self, code: int, nt: int, target: Any, a: Any, b: Any, scalar: float, reps: int, *rest: Any) -> None:
         """Stand in for iobench.kernels.stream.drive."""
@@ -221,6 +236,13 @@ class Library:
         """Stand in for iobench.kernels.chase.drive."""
         out = [array.ctypes.data for array in (starts, ends, places)]
         self._chase(int(start), loads, starts.size, *out)
+
+    def walk(self, base: Any, table: Any, chunks: Any, ahead: Any, passes: int, *rest: Any) -> None:
+        """Stand in for iobench.kernels.walk.drive."""
+        barrier, threads, starts, ends, sums = rest
+        out = [array.ctypes.data for array in (starts, ends, sums)]
+        sizes = (table.size, int(chunks), int(ahead), passes)
+        self._walk(int(base), table.ctypes.data, *sizes, int(barrier), threads, starts.size, *out)
 
 
 @contextlib.contextmanager

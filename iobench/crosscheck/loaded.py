@@ -23,7 +23,8 @@ BANDWIDTH = Bar(
     "bandwidth", lambda ours, theirs: theirs / ours, lambda ratio: LATENCY_RATIOS[0] <= ratio <= LATENCY_RATIOS[1]
 )
 _SECONDS, _QUICK_SECONDS = 8.0, 1.0
-_WINDOW = 40  # samples of the chase beside one window of load: some 20 ms
+_WINDOW = 16  # samples of the chase beside one window of load: some 8 ms, as long as a pass of ``read``
+_WINDOWS = 4  # of each side in a round, whose fastest count
 
 
 def run(say: Say, quick: bool = False) -> bool:
@@ -69,12 +70,12 @@ def _full(stage: Stage, seconds: float) -> Row:
         reads.settle()
 
         def loaded() -> list[float]:
-            work.take(stage.loads, _WINDOW)
-            _, moved, took = work.windows[-1]
-            return [took / moved * nbytes]
+            for _ in range(_WINDOWS):
+                work.take(stage.loads, _WINDOW)
+            return [took / max(moved, 1) * nbytes for _, moved, took in work.windows[-_WINDOWS:]]
 
         def alone() -> list[float]:
-            return [float(reads.take(3).mean()) / reads.repeats / reads.moved * nbytes]
+            return [float(took) / reads.repeats / reads.moved * nbytes for took in reads.take(_WINDOWS)]
 
         ours, theirs, ratio = in_turn((loaded, alone), seconds, BANDWIDTH)
         work.check()
