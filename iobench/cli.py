@@ -206,7 +206,7 @@ def fit(
     """Fit the latency models of a run and write models.json beside it; of anything else, to the current folder."""
     finished = _load(path)
     if save:
-        typer.echo(f"models: {cli_models.save(finished, save)}")
+        cli_models.save(finished, save)
         return
     _show_models(finished, out)
 

@@ -247,6 +247,7 @@ class Run:
     records: list[Record]
     warnings: list[str] = field(default_factory=list)
     resumed: list[dict[str, Any]] = field(default_factory=list)
+    derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # verdicts, models
 
     @property
     def machine(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from iobench.check.baseline import hold_against
 from iobench.check.classes import machine_of
 from iobench.check.expected import Standing, expect
-from iobench.check.judging import STATUSES, Verdict, topology_of, verdict
+from iobench.check.judging import STATUSES, Verdict, judge, topology_of
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_WRONG_DATA
 from iobench.record import Record, Run
 
@@ -85,12 +85,11 @@ class Assessment:
 
 def assess(run: Run, against: Run | None = None) -> Assessment:
     """Judge every record of ``run``, against ``against`` too where it is given; UserError for a damaged header."""
-    topology = topology_of(run)
-    machine = machine_of(run, topology)
+    verdicts, machine = judge(run), machine_of(run, topology_of(run))
     before = {record.key: record for record in against} if against else {}
     findings = []
     for record in run:
-        found = verdict(record, topology, machine)
+        found = verdicts[record.key]
         usable = found.usable and bool(record.used)
         expected = expect(record, machine) if usable and record.moved else None
         baseline = hold_against(record, before.get(record.key)) if usable and before else None

@@ -48,11 +48,15 @@ def judge(run: Run) -> dict[str, Verdict]:
     Impossible means that the *median* lies above the limit; the limit is an upper bound already (raw rate
     of the link), so no tolerance is added and a wide interval is no excuse. Order of precedence: wrong,
     failed, skipped, emulated, impossible, suspect, unproven, ok. Raises UserError where the header's topology is
-    damaged.
+    damaged. Judged once, kept with the run.
     """
-    topology = topology_of(run)
-    machine, emulator = machine_of(run, topology), emulator_of(run)
-    return {record.key: verdict(record, topology, machine, emulator) for record in run}
+    found: dict[str, Verdict] | None = run.derived.get("verdicts")
+    if found is None or len(found) != len(run):
+        topology = topology_of(run)
+        machine, emulator = machine_of(run, topology), emulator_of(run)
+        found = {record.key: verdict(record, topology, machine, emulator) for record in run}
+        run.derived["verdicts"] = found
+    return found
 
 
 def topology_of(run: Run) -> Topology | None:

@@ -67,10 +67,9 @@ def verdict_line(run: Run) -> str:
 
 def model_rows(run: Run) -> list[tuple[str, ...]]:
     """Return the fitted models as rows of text under iobench.report.models.COLUMNS."""
-    from iobench.fit import fit_run
-    from iobench.report.models import models_view
+    from iobench.report.models import models_of, models_view
 
-    return list(models_view(fit_run(run)).rows)
+    return list(models_view(models_of(run)).rows)
 
 
 def compare_rows(comparison: Comparison) -> list[tuple[str, ...]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from iobench.fit import Fitted, Model, Parameter
+from iobench.fit import Fitted, Model, Parameter, fit_run
+from iobench.record import Run
 from iobench.report.names import percent, range_text
+from iobench.report.shortened import MOST_SERIES, spaced
 from iobench.units import format_rate, format_seconds, format_size
 
 COLUMNS = ("series", "parameter", "value", "95 % interval", "model", "valid", "leave-one-out error")
@@ -28,8 +30,20 @@ class ModelsView:
     missing: tuple[tuple[str, str], ...]
 
 
-def models_view(fitted: Iterable[Fitted]) -> ModelsView:
-    """Return the models of a run as text; series of which the same is to be said share one sentence."""
+def models_of(run: Run) -> list[Fitted]:
+    """Fit the run's series, once however many pages show them."""
+    if "models" not in run.derived:
+        run.derived["models"] = fit_run(run)
+    found: list[Fitted] = run.derived["models"]
+    return found
+
+
+def models_view(every: Sequence[Fitted]) -> ModelsView:
+    """Return the models of a run as text; series of which the same is to be said share one sentence.
+
+    Of more than MOST_SERIES series those at even distances are shown, and it is said.
+    """
+    fitted = spaced(every, MOST_SERIES)
     rows: list[tuple[str, ...]] = []
     findings: list[tuple[Fitted, str]] = []
     missing: list[tuple[Fitted, str]] = []
@@ -39,7 +53,11 @@ def models_view(fitted: Iterable[Fitted]) -> ModelsView:
             continue
         rows += _rows(one, one.model)
         findings += [(one, sentence) for sentence in (*one.model.findings, *one.notes)]
-    return ModelsView(tuple(rows), _alike(findings), _alike(missing))
+    said = _alike(findings)
+    if len(fitted) < len(every):
+        told = f"{len(every)} series were fitted, {len(fitted)} at even distances are shown; models.json holds them all"
+        said = (("all series", told), *said)
+    return ModelsView(tuple(rows), said, _alike(missing))
 
 
 def _alike(said: Iterable[tuple[Fitted, str]]) -> tuple[tuple[str, str], ...]:

@@ -70,14 +70,25 @@ def point_names(run: Run, records: Sequence[Record]) -> list[str]:
 def varying(records: Iterable[Record], axes: Iterable[str]) -> list[str]:
     """Return those of ``axes`` on which the records differ."""
     kept = list(records)
-    return [axis for axis in axes if len({repr(axis_value(record, axis)) for record in kept}) > 1]
+    return [axis for axis in axes if _differ(kept, axis)]
+
+
+def _differ(records: list[Record], axis: str) -> bool:
+    """Tell whether any two records differ on the axis, at the first that does: a run may hold a million."""
+    if not records:
+        return False
+    first = axis_value(records[0], axis)
+    kind = type(first)
+    values = (axis_value(record, axis) for record in records)
+    return any(value is not first and (type(value) is not kind or value != first) for value in values)
 
 
 def axes_of(records: Iterable[Record]) -> list[str]:
     """Return every axis of the records in the order first seen, the mode last."""
     names: dict[str, None] = {}
     for record in records:
-        names |= dict.fromkeys(record.point)
+        if not record.point.keys() <= names.keys():
+            names |= dict.fromkeys(record.point)
     names.pop(MODE, None)
     return [*names, MODE]
 

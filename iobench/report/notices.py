@@ -121,7 +121,7 @@ def _budget(run: Run) -> Iterable[Notice]:
     wanted = float(target) if isinstance(target, (int, float)) and target else usual
     found: dict[str, list[Record]] = {}
     for record in run:
-        if record.used and record.time.fraction > wanted and any(line.stop == "budget" for line in record.used):
+        if any(line.stop == "budget" for line in record.used) and record.time.fraction > wanted:
             found.setdefault(record.probe, []).append(record)
     for probe, records in found.items():
         widest = max(records, key=lambda record: record.time.fraction)

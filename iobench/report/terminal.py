@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from iobench.check import judge
-from iobench.fit import fit_run
 from iobench.record import Run
 from iobench.report import SUMMARY_COLUMNS, models, summary
 from iobench.report.matrix import matrices_of
 from iobench.report.notices import counts, notices
+from iobench.report.shortened import sentences, shortened
 
 _STYLES = {"ok": "green", "impossible": "red", "wrong": "bold red", "failed": "red", "skipped": "dim"}
 
@@ -26,18 +26,21 @@ def show(console: Console, run: Run) -> None:
         console.print(_table(SUMMARY_COLUMNS, _grouped(rows), (3, 4, 5)))
     verdicts = judge(run)
     found = ", ".join(f"{count} {status}" for status, count in counts(verdicts).items())
-    for probe in dict.fromkeys(record.probe for record in run):
-        for matrix in matrices_of(run, probe, verdicts):
+    shown = shortened(run, verdicts)
+    for probe in dict.fromkeys(record.probe for record in shown):
+        for matrix in matrices_of(shown, probe, verdicts):
             _say(console, matrix.title)
             console.print(_table(matrix.columns, matrix.rows, range(1, len(matrix.columns))))
     _say(console, f"points: {found or 'none measured'}")
+    for probe, sentence in sentences(run, shown).items():
+        _say(console, f"{probe}: ", sentence)
     for notice in notices(run, verdicts):
         _say(console, f"{notice.kind}: ", notice.text, _STYLES.get(notice.kind, "yellow"))
 
 
 def show_models(console: Console, run: Run) -> None:
     """Print parameters with intervals, then findings and the series without a model."""
-    view = models.models_view(fit_run(run))
+    view = models.models_view(models.models_of(run))
     if view.rows:
         console.print(_table(models.COLUMNS, view.rows, models.NUMERIC))
     for name, sentence in view.findings:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from iobench import topology
 from iobench.check import Verdict, judge, topology_of
-from iobench.fit import fit_run
 from iobench.record import Run
 from iobench.report import facts
 from iobench.report.charts import charts_of
 from iobench.report.figures import FigureView, figures_of
 from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
 from iobench.report.matrix import MatrixView, matrices_of
-from iobench.report.models import ModelsView, models_view
+from iobench.report.models import ModelsView, models_of, models_view
 from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices, skipped_whole
 from iobench.report.roofline import rooflines_of
+from iobench.report.shortened import sentences, shortened
 from iobench.report.table import Table, table_of
 
 FOLD_ROWS = 24  # longer tables get a box of their own to scroll in, and are folded in Markdown
@@ -64,8 +64,10 @@ class View:
 def view_of(run: Run) -> View:
     """Judge, fit and draw the run; needs nothing but its records file."""
     verdicts = judge(run)
-    shown = dict.fromkeys(record.probe for record in run if not skipped_whole(record))
-    sections = tuple(_section(run, probe, verdicts) for probe in shown)
+    part = shortened(run, verdicts)
+    left_out = sentences(run, part)
+    shown = dict.fromkeys(record.probe for record in part if not skipped_whole(record))
+    sections = tuple(_section(part, probe, verdicts, left_out.get(probe, "")) for probe in shown)
     keys = key_figures(figure.chart for section in sections for figure in section.figures)
     machine = {name: value for name, value in run.header.machine.items() if name != "name"}
     request = {f"request.{name}": value for name, value in run.header.request.items()}
@@ -79,7 +81,7 @@ def view_of(run: Run) -> View:
         notices=tuple(notices(run, verdicts)),
         tiles=tuple(best_per_chart(keys)[:_MOST_TILES]),
         keys=tuple(keys),
-        models=models_view(fit_run(run)),
+        models=models_view(models_of(run)),
         sections=sections,
         topology=topology_text(run),
         facts=tuple(facts.rows({**machine, **request, **run.header.environment})),
@@ -88,8 +90,9 @@ def view_of(run: Run) -> View:
 
 def key_figures_of(run: Run, verdicts: Mapping[str, Verdict]) -> list[KeyFigure]:
     """Return the run's headline numbers without drawing anything."""
-    probes = dict.fromkeys(record.probe for record in run)
-    return key_figures(chart for probe in probes for chart in charts_of(run, probe, verdicts))
+    part = shortened(run, verdicts)
+    probes = dict.fromkeys(record.probe for record in part)
+    return key_figures(chart for probe in probes for chart in charts_of(part, probe, verdicts))
 
 
 def topology_text(run: Run) -> str:
@@ -98,9 +101,9 @@ def topology_text(run: Run) -> str:
     return topology.describe(graph) if graph else "The run holds no topology."
 
 
-def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict]) -> Section:
+def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict], left_out: str) -> Section:
     table = table_of(run, probe, verdicts)
-    title = str(about(run, probe).get("title", ""))
+    title = " ".join(part for part in (str(about(run, probe).get("title", "")), left_out) if part)
     figures = tuple(figures_of(run, probe, verdicts))
     matrices = (*matrices_of(run, probe, verdicts), *rooflines_of(run, probe, verdicts))
     return Section(probe, title, figures, matrices, table, len(table.rows) > FOLD_ROWS)
