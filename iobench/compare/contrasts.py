@@ -8,7 +8,7 @@ value is marked so; outside of what both measured nothing is said.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -17,7 +17,7 @@ from iobench.compare.crossing import Duel, duel
 from iobench.compare.curves import Curve, Time, curves_of
 from iobench.compare.match import CONDITION_AXES, SYSTEM_AXES, cautions, match, refusal
 from iobench.errors import UserError
-from iobench.record import Run
+from iobench.record import Record, Run
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAMED = 4
@@ -112,10 +112,7 @@ def split(run: Run, axis: str) -> list[tuple[str, Run]]:
         raise UserError(
             f"nothing to split by '{axis}' in {run.path}: choose an axis with two values: {', '.join(there)}"
         )
-    return [
-        (value, replace(run, records=[record for record in run if str(record.point.get(axis)) == value]))
-        for value in values
-    ]
+    return [(value, _part(run, [record for record in run if str(record.point.get(axis)) == value])) for value in values]
 
 
 def _narrowed(run: Run, where: Mapping[str, Any]) -> Run:
@@ -127,7 +124,12 @@ def _narrowed(run: Run, where: Mapping[str, Any]) -> Run:
         for record in run
         if all(str(record.point[axis]).lower() in values for axis, values in where.items() if axis in record.point)
     ]
-    return replace(run, records=kept)
+    return _part(run, kept)
+
+
+def _part(run: Run, records: list[Record]) -> Run:
+    """Return a run of some of the records; a new one, because a run keeps what was worked out from all of its own."""
+    return Run(run.path, run.header, records, run.warnings, run.resumed)
 
 
 def _match(group: Sequence[Curve], why: str) -> Match:
