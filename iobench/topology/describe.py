@@ -158,8 +158,19 @@ def _cxl(topology: Topology) -> Iterator[str]:
 def _facts(topology: Topology) -> Iterator[str]:
     if "nvml" in topology.facts:
         yield f"  NVML {topology.facts['nvml']}"
+    yield from _modules(topology)
     for key in ("assumptions", "findings"):
         yield from (f"  note: {text}" for text in topology.facts.get(key, ()))
+
+
+def _modules(topology: Topology) -> Iterator[str]:
+    """Yield what the firmware says of the memory modules, and EDAC or the slots' names of the channels."""
+    found, channels = topology.facts.get("memory_modules"), topology.facts.get("memory_channels")
+    if isinstance(found, dict):
+        speed = f" at {found['megatransfers']} MT/s" if found.get("megatransfers") else ", speed unknown"
+        yield f"  {found['count']} memory modules, {format_size(found['nbytes'])}{speed} ({found['source']})"
+    if isinstance(channels, dict):
+        yield f"  {channels['count']} memory channels in use ({channels['source']})"
 
 
 def _limit(link: Link | None) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from iobench.topology import cpu, cxl, mounts, net, numa, nvidia, nvml, pci, rdma, storage
+from iobench.topology import cpu, cxl, dimms, mounts, net, numa, nvidia, nvml, pci, rdma, storage
 from iobench.topology.graph import Topology
 from iobench.topology.sysfs import Tree
 
@@ -24,6 +24,7 @@ def discover(root: str | Path = "/", told: Sequence[nvml.Gpu] | None = None) -> 
     """
     tree, graph = Tree(root), Topology()
     cpu.add(tree, graph)
+    dimms.add(tree, graph)
     numa.add(tree, graph)
     pci.add(tree, graph)
     nvidia.add(tree, graph, told)

@@ -6,7 +6,7 @@ import re
 from itertools import combinations
 from typing import Any
 
-from iobench.topology import limits
+from iobench.topology import dimms, limits
 from iobench.topology.cpu import row_of, status_list
 from iobench.topology.graph import Node, Topology
 from iobench.topology.sysfs import Tree, integer, positive
@@ -114,7 +114,11 @@ def _dram(tree: Tree, graph: Topology, node: Node) -> tuple[float | None, str]:
     total, sources = 0.0, []
     for socket in sockets:
         row = row_of(graph, socket)
-        limit = limits.dram(row)
+        limit, found = limits.dram(row), dimms.socket_bound(graph)
+        if found and (limit is None or found < limit.bytes_per_s):
+            total += found
+            sources.append("memory modules as found: configured speed times width, summed (SMBIOS)")
+            continue
         threads = sum(cpu.get("socket") == socket for cpu in graph.of("cpu"))
         if row is None or limit is None:
             return None, "unknown: limits.toml has no memory figures for this processor"

@@ -35,6 +35,10 @@ class Tree:
         data = _read(self.path(*parts))
         return (data.decode("utf-8", "replace").strip() or None) if data is not None else None
 
+    def data(self, *parts: str) -> bytes | None:
+        """Return a file as it is, None where it is unreadable."""
+        return _read(self.path(*parts))
+
     def number(self, *parts: str) -> int | None:
         """Return a count or an id: None for a negative number (-1 is sysfs's unknown) and for anything odd."""
         return integer(self.text(*parts))
