@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.record import Run
 
 __version__ = "0.1.0"
-_VERBS = ("run", "fit", "compare", "check", "report", "topology")
+_VERBS = ("run", "fit", "predict", "compare", "check", "report", "topology")
 
 
 def load(path: str | Path) -> Run:

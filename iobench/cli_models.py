@@ -76,11 +76,13 @@ def bench_scale(
     raise typer.Exit(EXIT_OK if met else EXIT_FAILED)
 
 
-def save(run: Run, file: Path) -> Path:
-    """Fit everything in ``run`` and write the models file."""
+def save(run: Run, file: Path) -> None:
+    """Fit everything in ``run``, write the models file and print what its collectives cost per hop and byte."""
     from iobench.fit import machine_models
 
-    return machine_models.of_run(run).save(file)
+    models = machine_models.of_run(run)
+    summary = models.summary()
+    typer.echo(f"{summary}\nmodels: {models.save(file)}".lstrip())
 
 
 def _pairs(axes: list[str] | None) -> dict[str, str]:

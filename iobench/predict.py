@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iobench._callable import make_callable
 from iobench.errors import UserError
 from iobench.fit import machine_models
 from iobench.fit.fitted import Fitted
@@ -187,3 +188,6 @@ def _label(model: ScaleModel, query: Query) -> str:
 def _rests_on(models: MachineModels) -> list[str]:
     what = models.rests_on
     return [f"{what['records']} records of {what['run']}"] if what else []
+
+
+make_callable(__name__, predict)

@@ -35,7 +35,10 @@ def refusal(*arguments: object) -> str:
 
 def test_a_run_and_its_models_file_predict_alike(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "topologies" / "4x-a100.models.json"
-    assert str(file) in call("fit", run, "--save", file)
+    said = call("fit", run, "--save", file)
+    assert str(file) in said
+    assert "hop_within: 1.0" in said
+    assert "bytes_per_s_within: 3" in said
     assert json.loads(file.read_text())["type"] == "machine-models"
     text = call("predict", run, *EIGHT)
     assert text == call("predict", file, *EIGHT)

@@ -159,7 +159,7 @@ def test_what_nccl_chose_by_itself_is_pinned_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("nccl-tuner", Options(), "does not say which algorithm"),
+        ("nccl-tuner", Options(), "no time whose algorithm and protocol are known"),
         ("astra-sim", Options(op="broadcast"), "holds no broadcast"),
         ("simai-ratio", Options(op="reduce"), "holds no reduce"),
         ("simai-busbw", Options(nbytes=1 << 40), "choose --nbytes in that range"),

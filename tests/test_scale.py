@@ -185,6 +185,12 @@ def test_one_count_is_not_enough() -> None:
         model("all_reduce", (4,)).predict(8, 1, MIB)
 
 
+def test_one_common_size_is_not_enough() -> None:
+    curves = tuple(curve(n, lambda size, n=n: ring("all_reduce", n, size), sizes=[MIB]) for n in (2, 4))
+    with pytest.raises(UserError, match="share one size only"):
+        ScaleModel({"op": "all_reduce"}, "", curves, nvls.NO).predict(8, 1, MIB)
+
+
 # real curves -------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ def write(source: Source, options: Options) -> str:
     lines = [line for key, records in sorted(found.items()) for line in _lines(key, records)]
     if not lines:
         raise UserError(
-            f"{source.name} does not say which algorithm and protocol ran, so no tuner file can rest on it: "
+            f"{source.name} holds no time whose algorithm and protocol are known, so no tuner file can rest on it: "
             "measure with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING, or force NCCL_ALGO and NCCL_PROTO in turn"
         )
     head = [

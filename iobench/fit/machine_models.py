@@ -8,7 +8,7 @@ The same run gives the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from iobench.fit.fitted import Fitted, fit_run
 from iobench.fit.scale import gather
 from iobench.fit.scale.model import ScaleModel
 from iobench.record import Run, dumps
+from iobench.units import format_rate, format_seconds
 
 TYPE = "machine-models"
 SCHEMA = 1
@@ -42,6 +43,10 @@ class MachineModels:
     series: tuple[Fitted, ...]
     scale: tuple[ScaleModel, ...]
 
+    def summary(self) -> str:
+        """Return one line per collective: counts measured, latency per hop, bandwidth, with units and ranges."""
+        return "\n".join(line for model in self.scale for line in _scale_lines(model))
+
     def save(self, path: str | Path) -> Path:
         """Write the file; UserError where it cannot be written."""
         file = Path(path)
@@ -63,6 +68,15 @@ class MachineModels:
         return file
 
 
+def _scale_lines(model: ScaleModel) -> Iterator[str]:
+    rest = " ".join([model.mode, *(f"{name}={value}" for name, value in model.axes.items() if name != "op")]).strip()
+    counts = ", ".join(f"{c.ranks}" + (f" on {c.nodes} nodes" if c.nodes > 1 else "") for c in model.curves)
+    yield f"{model.op} ({rest}): {counts} ranks"
+    for name, value in model.parameters.items():
+        show = format_rate if value.unit == "bytes/s" else format_seconds
+        yield f"  {name}: {show(value.value)} ({show(value.low)} to {show(value.high)})"
+
+
 def of_run(run: Run) -> MachineModels:
     """Fit every series of ``run``: what its probes declare, and its collectives over size, ranks and nodes."""
     groups = gather.collectives(run)
@@ -73,7 +87,7 @@ def of_run(run: Run) -> MachineModels:
         "iobench": run.header.version,
         "records": sum(1 for record in run if record.used),
     }
-    found = (*declared, *gather.series(run, groups))
+    found = (*declared, *gather.series(groups))
     return MachineModels(run.machine, rests_on, found, tuple(gather.scale_models(run, groups)))
 
 

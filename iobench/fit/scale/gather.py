@@ -47,11 +47,9 @@ def is_collective(point: Mapping[str, Any]) -> bool:
     return counts and point.get("op") in COLLECTIVES
 
 
-def series(run: Run, groups: Iterable[Group], seed: int = 0) -> list[Fitted]:
+def series(groups: Iterable[Group], seed: int = 0) -> list[Fitted]:
     """Return one model over size for each number of ranks and nodes, or the reason why there is none."""
-    return [
-        _fitted(run, group, counts, records, seed) for group in groups for counts, records in group.by_count.items()
-    ]
+    return [_fitted(group, counts, records, seed) for group in groups for counts, records in group.by_count.items()]
 
 
 def scale_models(run: Run, groups: Iterable[Group]) -> list[ScaleModel]:
@@ -99,10 +97,10 @@ def _curve(counts: tuple[int, int], records: Iterable[Record]) -> Curve:
     return Curve.of(*counts, points)
 
 
-def _fitted(run: Run, group: Group, counts: tuple[int, int], records: list[Record], seed: int) -> Fitted:
+def _fitted(group: Group, counts: tuple[int, int], records: list[Record], seed: int) -> Fitted:
     axes = {**group.axes, "ranks": counts[0], "nodes": counts[1]}
     label = " ".join(f"{name}={value}" for name, value in axes.items())
-    kind = _kind(run, group.probe)
+    kind = _kind(len(records))
     points = [FitPoint(r.point["nbytes"], tuple(r.groups), aggregate=r.first.aggregate) for r in records]
     number = zlib.crc32(f"{seed} {group.probe} {group.mode} {label}".encode())
     try:
@@ -112,13 +110,10 @@ def _fitted(run: Run, group: Group, counts: tuple[int, int], records: list[Recor
     return Fitted(label, group.probe, group.mode, kind, axes, model)
 
 
-def _kind(run: Run, probe: str) -> str:
-    """Return the kind that the probe declares, else the one that follows protocol switches."""
-    declared = (run.header.probes.get(probe) or {}).get("models") or []
-    names = [entry.get("kind") for entry in declared if isinstance(entry, Mapping)]
-    if names and names[0] in kinds.known():
-        return str(names[0])
-    return "piecewise" if "piecewise" in kinds.known() else "hockney"
+def _kind(sizes: int) -> str:
+    """Return the kind that follows switches of protocol where there are sizes enough for it."""
+    piecewise = kinds.known().get("piecewise")
+    return piecewise.name if piecewise and sizes >= piecewise.least else "hockney"
 
 
 def _products(topology: Any) -> list[str]:

@@ -27,7 +27,6 @@ FLOOR = 0.08
 SLOPE = 0.65
 _UNORDERED = {"all_to_all": 1.5, "gather": 1.5, "scatter": 1.5}  # messages that contend, no chain: they scatter more
 _BETWEEN_NODES = 1.5  # networks and the libraries' choices between nodes scatter more than one node does
-_SMALL = 5
 
 
 @dataclass(frozen=True)
@@ -194,6 +193,10 @@ def _check_reach(ladder: Ladder, count: int, nbytes: int) -> None:
             f"cannot predict {format_size(nbytes)}: the curves cover {format_size(low)} to {format_size(high)} and "
             f"hold to twice that; measure this size first, as in -a nbytes={nbytes}"
         )
+    if len(ladder.common) < 2:
+        raise UserError(
+            "the curves share one size only, which does not tell hops from bytes; measure several sizes at each count"
+        )
     least, most = ladder.counts[0], ladder.counts[-1]
     if not least / REACH <= count <= most * REACH:
         raise UserError(
@@ -236,7 +239,7 @@ def _with(scaled: Scaled, basis: list[str], warnings: list[str]) -> Scaled:
 
 
 def _parameters(ladder: Ladder, where: str) -> dict[str, Parameter]:
-    small = [ladder.terms(size) for size in ladder.common[:_SMALL]]
+    small = [ladder.terms(size) for size in ladder.small]
     found = {
         f"base_{where}": _ranged([c for c, _, _ in small], "s"),
         f"hop_{where}": _ranged([h for _, h, _ in small], "s"),

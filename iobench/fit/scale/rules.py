@@ -69,6 +69,11 @@ class Ladder:
         """Return the few largest sizes, none far below the largest: bandwidth is what they show."""
         return [size for size in self.common if size * _NEAR >= self.common[-1]][-_LARGE:]
 
+    @property
+    def small(self) -> list[int]:
+        """Return the few smallest sizes, none far above the smallest: latency is what they show."""
+        return [size for size in self.common if size <= self.common[0] * 2 * _FAR][:_SMALL]
+
     def bytes_per_s(self, curve: Curve, nbytes: float) -> float:
         """Return the wire bytes per second of one curve, hops and base apart."""
         count = self.count(curve)
@@ -78,12 +83,12 @@ class Ladder:
     @cached_property
     def seconds_per_hop(self) -> float:
         """Return the seconds that one more step costs at small sizes."""
-        return float(np.median([self.terms(size)[1] for size in self.common[:_SMALL]]))
+        return float(np.median([self.terms(size)[1] for size in self.small]))
 
     @cached_property
     def base(self) -> float:
         """Return the seconds of a collective without any step, at small sizes."""
-        return float(np.median([self.terms(size)[0] for size in self.common[:_SMALL]]))
+        return float(np.median([self.terms(size)[0] for size in self.small]))
 
     def same_size(self, count: int, nbytes: float) -> float:
         """Return seconds at ``count`` by the first rule, through the measured times next to it."""
