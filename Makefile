@@ -70,7 +70,7 @@ probe-ib: $(READY) ## all-reduce over InfiniBand or RoCE (NCCL)
 
 .PHONY: $(PROBES:%=probe-%)
 probe-gds: ## weight loading into GPU memory (not in this version yet)
-probe-cxl: ## CXL memory (not in this version yet)
+probe-cxl: ## CXL memory: latency, KV block gathers, streams and mixes
 probe-numa: ## every NUMA node's memory to and from GPUs; without one, to the CPUs of every node
 probe-pcie: ## host to GPU and back over PCIe: bandwidth and latency
 probe-hbm: ## GPU memory: bandwidth and latency
@@ -133,6 +133,16 @@ bench-intervals: $(READY) ## do the intervals of fitted models hold the truth: 1
 bench-scale: $(READY) ## how well 8 ranks are predicted from 2 and 4 of published curves: CURVES=FILE.csv
 	@if [ -z "$(CURVES)" ]; then echo "bench-scale needs a table of curves: make bench-scale CURVES=FILE.csv" >&2; exit 2; fi
 	@$(IOBENCH) bench-scale $(CURVES)
+
+.PHONY: bench-scale-records
+bench-scale-records: $(READY) ## a million points judged, fitted, reported; 10,000 runs checked for outliers: 60 s, 4 GiB?
+	@$(IOBENCH) crosscheck records $(ARGS)
+
+.PHONY: bench-import fuzz
+bench-import: $(READY) ## how fast a log is read: 100 MB of nccl-tests text in 10 s?
+	@$(IOBENCH) crosscheck importing $(ARGS)
+fuzz: $(TESTREADY) ## mutate logs for 10 CPU-minutes: no traceback, no hang, no growth (SECONDS=600 SEED=0)
+	@$(PY) tests/fuzz/fuzz_importers.py $(or $(SECONDS),600) $(or $(SEED),0)
 
 .PHONY: clean
 clean: ## remove the environment and caches; reports stay

@@ -8,7 +8,7 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "loaded", "storage", "gpu", "nccl", "repeat", "startup")
+NAMES = ("dram", "loaded", "storage", "gpu", "nccl", "repeat", "startup", "importing", "records")
 ALIASES = {"weights": "storage", "pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl"}
 PEERS = {
     "dram": ("likwid-bench", "mbw", "mlc"),

@@ -142,6 +142,14 @@ class _Point:
     launch: int = -1
     launches: list[Line] = field(default_factory=list)
 
+    def take(self, run: int, seconds: float, printed: str) -> None:
+        """Add a verified figure to a launch that exists already."""
+        if self.run != run:
+            self.run, self.launch = run, (self.launch + 1) % MOST_LAUNCHES
+        line = self.launches[self.launch]
+        line.seconds[0].append(seconds)
+        line.evidence["rows"].append(printed)
+
 
 class Collector:
     """Builds lines; a figure of a point that was measured before is a further value or a further launch of it.
@@ -174,6 +182,11 @@ class Collector:
         point.launches.append(line)
         self.lines.append(line)
         self._facts[id(line)] = {**sweep.facts, "mode": sweep.mode}
+
+    def full(self, identity: int, nbytes: int) -> _Point | None:
+        """Return a point that has all its launches, so that further figures only join them; None for others."""
+        point = self._points.get((identity, nbytes))
+        return point if point and len(point.launches) == MOST_LAUNCHES else None
 
     def finish(self) -> list[Line]:
         """Return the lines, their points told apart where one point was measured in several ways."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from iobench.importers.imported import Imported
@@ -20,9 +21,13 @@ def hide_hosts(imported: Imported) -> None:
         r"(?<![\w.-])(" + "|".join(re.escape(host) for host in sorted(numbered, key=len, reverse=True)) + r")(?![\w-])"
     )
 
+    @cache
+    def text(value: str) -> str:
+        return pattern.sub(lambda match: numbered[match[1]], value)
+
     def hide(value: Any) -> Any:
         if isinstance(value, str):
-            return pattern.sub(lambda match: numbered[match[1]], value)
+            return text(value)
         if isinstance(value, list):
             return [hide(item) for item in value]
         if isinstance(value, dict):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from iobench.importers import collective
 from iobench.importers.collective import DTYPES, Collector, Sweep, Value
 from iobench.importers.imported import Imported
-from iobench.importers.nccltable import Row, Side, busbw_agrees, half_unit, number, seconds_of
+from iobench.importers.nccltable import Layout, Row, Side, busbw_agrees, half_unit, number, parse, seconds_of
 from iobench.nccl.log import Told
+from iobench.units import GB, US
 
 _OPTION = re.compile(r"(?:^|\s)-(t|g|G|n|w|m|z|a|c|b|e|f)\s+(\d{1,12})(?=\s|$)")
 _NP = re.compile(r"(?:-np|--np|-n|--ntasks)[ =]+(\d{1,6})\b")
@@ -38,6 +40,8 @@ class NcclRun:
     blocking: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    raw: list[tuple[int, list[str]]] = field(default_factory=list)  # plain rows, not looked at yet
+    layout: Layout | None = None  # that of the plain rows
     told: Told = field(default_factory=Told)
     header: bool = False
     bounds: str = ""
@@ -46,7 +50,18 @@ class NcclRun:
 
     @property
     def begun(self) -> bool:
-        return bool(self.rows or self.header or self.banner)
+        return bool(self.rows or self.raw or self.header or self.banner)
+
+    def add(self, row: Row) -> None:
+        """Add a row that is not plain, after the plain ones before it."""
+        self.expand()
+        self.rows.append(row)
+
+    def expand(self) -> None:
+        """Look at the plain rows."""
+        parsed = (parse(number, tokens, 2, self.layout) for number, tokens in self.raw)
+        self.rows += [row for row in parsed if row]
+        self.raw = []
 
     @property
     def listed(self) -> bool:
@@ -92,6 +107,60 @@ def planned(run: NcclRun) -> int:
     return count
 
 
+class Repeat:
+    """A sound run whose like comes again: only the figures are looked at, where its points have all their launches."""
+
+    def __init__(
+        self, run: NcclRun, sweeps: Mapping[tuple[str, str, int, bool], tuple[Sweep, int]], bus: float
+    ) -> None:
+        self.bus = bus
+        layout = run.layout
+        self.starts: list[tuple[int, bool]] = []
+        if layout and layout.side == ("time", "algbw", "busbw", "wrong") and not layout.stamped:
+            first = 3 + layout.redop + layout.root
+            self.starts = [(first + 4 * number, number == 1) for number in range(layout.sides)]
+        self.identities = [
+            [sweeps[(row.dtype, row.redop, row.root, inplace)][1] for _, inplace in self.starts]
+            if row.nbytes and (row.dtype, row.redop, row.root, False) in sweeps
+            else []
+            for row in run.rows
+        ]
+        if not all(self.identities):
+            self.starts = []
+
+    def take(self, run: NcclRun, collector: Collector) -> bool:
+        """Add the figures of a run like this one; False (and nothing done) where one of them is not usual."""
+        if not self.starts:
+            return False
+        found = []
+        try:
+            for (number, tokens), identities in zip(run.raw, self.identities, strict=True):
+                nbytes = int(tokens[0])
+                for (at, _), identity in zip(self.starts, identities, strict=True):
+                    seconds = float(tokens[at]) * US
+                    if not self._usual(nbytes, seconds, tokens[at + 1], tokens[at + 2], tokens[at + 3]):
+                        return False
+                    found.append((collector.full(identity, nbytes), seconds, number, tokens, at))
+        except ValueError:
+            return False
+        if not all(point for point, *_ in found):
+            return False
+        for point, seconds, number, tokens, at in found:
+            if point:
+                point.take(run.number, seconds, f"line {number}: {' '.join(tokens[at : at + 4])}")
+        return True
+
+    def _usual(self, nbytes: int, seconds: float, algbw: str, busbw: str, wrong: str) -> bool:
+        if wrong != "0" or not 0 < seconds < math.inf:
+            return False
+        wanted = nbytes / seconds / GB
+        rounding = 0.00501 if algbw[-3:-2] == "." == busbw[-3:-2] else 0.0  # of two decimals
+        if abs(float(algbw) - wanted) > max(0.005 * wanted, rounding):
+            return False
+        wanted *= self.bus
+        return abs(float(busbw) - wanted) <= max(0.005 * wanted, rounding)
+
+
 class Reading:
     """Turns runs into lines, with the sentences on what was wrong with them."""
 
@@ -102,9 +171,17 @@ class Reading:
         self.single = 0
         self.runs = 0
         self.missing: list[str] = []
+        self.repeats: dict[tuple[Any, ...], Repeat] = {}
 
     def take(self, run: NcclRun) -> None:
         """Add everything a finished run holds."""
+        like = _signature(run) if run.raw and not run.rows else None
+        if like is not None and like in self.repeats and self.repeats[like].take(run, self.collector):
+            self.imported.rows += len(run.raw)
+            self.runs, self.rank_zeros = self.runs + 1, self.rank_zeros + max(run.separate, 1)
+            return
+        run.expand()
+        before = (len(self.imported.unread), len(self.missing))
         self.rank_zeros += max(run.separate, 1 if run.rows else 0)
         if not run.begun:
             return
@@ -116,7 +193,9 @@ class Reading:
         ranks, op, ratio = self._ranks(run)
         self._completeness(run, op)
         self.single += ranks == 1
-        self._rows(run, ranks, op, ratio)
+        sweeps = self._rows(run, ranks, op, ratio)
+        if like is not None and ranks and ranks > 1 and (len(self.imported.unread), len(self.missing)) == before:
+            self.repeats[like] = Repeat(run, sweeps, collective.factor(op, ranks))
 
     def finish(self) -> None:
         """Say what only all runs together show."""
@@ -201,7 +280,7 @@ class Reading:
         """Return the operation that the log names, or the one its rows show."""
         if run.op and (not parts or collective.fits(run.op, parts)):
             return run.op
-        row = next((row for row in run.rows if row.count), None)
+        row = next((row for row in run.rows if row.items), None)
         op = collective.guess_op(row.redop, row.root, parts, unchecked) if row else ""
         if run.op:
             self.imported.problem(
@@ -216,7 +295,9 @@ class Reading:
             )
         return op
 
-    def _rows(self, run: NcclRun, ranks: int | None, op: str, ratio: float | None) -> None:
+    def _rows(
+        self, run: NcclRun, ranks: int | None, op: str, ratio: float | None
+    ) -> dict[tuple[str, str, int, bool], tuple[Sweep, int]]:
         imported = self.imported
         sweeps: dict[tuple[str, str, int, bool], tuple[Sweep, int]] = {}
         unnamed = "FAILED" in run.bounds and not any(_wrong(run, row, side) for row in run.rows for side in row.sides)
@@ -239,6 +320,7 @@ class Reading:
                     sweep = self._sweep(run, row, side, ranks, op, ratio)
                     sweeps[key] = (sweep, self.collector.identify(sweep))
                 self.collector.add(*sweeps[key], value)
+        return sweeps
 
     def _value(
         self, run: NcclRun, row: Row, side: Side, ranks: int | None, op: str, ratio: float | None
@@ -383,6 +465,16 @@ def _structure(run: NcclRun) -> tuple[int, bool]:
     """Return into how many parts the rows cut their buffers, and whether only in place went unchecked."""
     parts = 0
     for row in run.rows:
-        parts = parts or collective.parts_of(row.count, row.nbytes // DTYPES[row.dtype][1])
+        parts = parts or collective.parts_of(row.items, row.nbytes // DTYPES[row.dtype][1])
     checked = {(side.inplace, side.wrong not in _UNCHECKED) for row in run.rows for side in row.sides}
     return parts, (True, False) in checked and (False, True) in checked and (True, True) not in checked
+
+
+def _signature(run: NcclRun) -> tuple[Any, ...] | None:
+    """Return all of a run but its figures, so that a run like one before is known; None for one that is not sound."""
+    if "FAILED" in run.bounds or not run.bounds or run.separate > 1:
+        return None
+    heads = tuple(tuple(tokens[:5]) for _, tokens in run.raw)
+    facts = (run.op, run.program, run.step_is_factor, run.blocking, run.bounds, run.layout, run.header, repr(run.told))
+    lists = (run.banner.items(), run.options.items(), run.versions.items(), run.devices)
+    return (heads, *facts, *map(tuple, lists))

@@ -19,7 +19,10 @@ from iobench.units import GB, MS, US
 _NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "#wrong": "wrong", "cputime": "cputime"}
 _SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 _BARE = re.compile(r"\(.*?\)")
-_DIGITS = re.compile(r"\d{1,19}$")
+_DIGITS = re.compile(r"[0-9]+$")
+_EXPONENT = re.compile(r"[+-]?[0-9]{1,2}")
+_MOST = 1e18
+_ROOT = re.compile(r"-?[0-9]{1,9}")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)\*?$", re.I)
 _SHAPES = {8: (4, 2), 4: (4, 1), 16: (8, 2), 10: (5, 2), 6: (3, 2), 3: (3, 1), 5: (5, 1)}
 _NAMES_BY_WIDTH = {
@@ -69,7 +72,7 @@ class Row(NamedTuple):
 
     number: int
     nbytes: int
-    count: int
+    items: int
     dtype: str
     redop: str
     root: int
@@ -116,11 +119,13 @@ def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row 
         redop, rest = rest[0], rest[1:]
     has_root = known.root if known and _fits(known, len(rest)) else _looks_like_root(rest)
     if has_root and rest:
-        root, rest = (int(rest[0][:9]) if rest[0].lstrip("-").isdigit() else -1), rest[1:]
+        root, rest = (int(rest[0]) if _ROOT.fullmatch(rest[0]) else -1), rest[1:]
     text = " ".join(tokens)[:480]
-    base = (number, int(size[0]) if size else 0, int(tokens[at - 1][:19]), tokens[at], redop, root)
+    base = (number, whole(size[0]) if size else -1, whole(tokens[at - 1]), tokens[at], redop, root)
     if not rest:
         return None
+    if base[1] < 0 or base[2] < 0:
+        return Row(*base, (), text, "size or count is no whole number of 19 digits at most")
     names, sides = _columns(known, len(rest))
     if not names:
         return Row(*base, (), text, f"{len(rest)} figures where {_expected(known)} belong")
@@ -132,12 +137,13 @@ def _quick(number: int, tokens: list[str], known: Layout) -> Row | None:
     """Return the row of as many words as the header has columns: no need to find out which is which."""
     redop = tokens[3] if known.redop else ""
     root = tokens[3 + known.redop] if known.root else "-1"
-    if (redop and not redop.isalpha()) or not root.lstrip("-").isdigit():
+    nbytes, count = whole(tokens[0]), whole(tokens[1])
+    if (redop and not redop.isalpha()) or not _ROOT.fullmatch(root) or nbytes < 0 or count < 0:
         return parse(number, tokens, 2, replace(known, width=0))
     start = 3 + known.redop + known.root
     names, width = known.side, len(known.side)
     sides = tuple(_side(names, tokens[start + i * width : start + (i + 1) * width], i == 1) for i in range(known.sides))
-    return Row(number, int(tokens[0][:19]), int(tokens[1][:19]), tokens[2], redop, int(root[:10]), sides)
+    return Row(number, nbytes, count, tokens[2], redop, int(root), sides)
 
 
 def _fits(known: Layout, count: int) -> bool:
@@ -146,7 +152,7 @@ def _fits(known: Layout, count: int) -> bool:
 
 
 def _looks_like_root(rest: list[str]) -> bool:
-    if not rest or not rest[0].lstrip("-").isdigit():
+    if not rest or not _ROOT.fullmatch(rest[0]):
         return False
     return rest[0] == "-1" or (len(rest) in (5, 9, 11, 17, 19))
 
@@ -187,12 +193,18 @@ def _side(names: tuple[str, ...], figures: list[str], inplace: bool) -> Side:
     )
 
 
+def whole(text: str) -> int:
+    """Return a printed count, -1 for anything else and for what no 64-bit tool prints."""
+    return int(text) if len(text) < 20 and text.isascii() and text.isdigit() else -1
+
+
 def number(text: str) -> float:
-    """Return a printed figure; NaN for anything that is none."""
+    """Return a printed figure; NaN for anything that is none, infinity included."""
     try:
-        return float(text)
+        value = float(text) if "_" not in text else math.nan
     except ValueError:
         return math.nan
+    return value if -_MOST < value < _MOST else math.nan
 
 
 def half_unit(text: str) -> float:
@@ -201,7 +213,7 @@ def half_unit(text: str) -> float:
         return 0.005
     mantissa, _, exponent = text.lower().partition("e")
     decimals = len(mantissa) - mantissa.find(".") - 1 if "." in mantissa else 0
-    return 0.5 * 10.0 ** ((int(exponent[:4]) if exponent.lstrip("+-").isdigit() else 0) - decimals)
+    return 0.5 * 10.0 ** ((int(exponent) if _EXPONENT.fullmatch(exponent) else 0) - decimals)
 
 
 def seconds_of(nbytes: int, side: Side, shared: float) -> tuple[float, str, str]:

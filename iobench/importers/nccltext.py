@@ -9,7 +9,7 @@ from iobench.importers.collective import OPS
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
 from iobench.importers.ncclrun import NcclRun, Reading, options_of
-from iobench.importers.nccltable import Layout, Row, find, layout, parse
+from iobench.importers.nccltable import Layout, Row, find, layout, parse, whole
 from iobench.nccl.log import Told
 
 _BANNER = re.compile(r"nThreads?:? +(\d+) +nGpus:? +(\d+) +minBytes:? +(\d+) +maxBytes:? +(\d+)(.*)")
@@ -65,6 +65,7 @@ class Text:
 
     def read(self) -> Imported:
         """Return what the log holds."""
+        plain = self._stream("")
         for number, line in enumerate(self.log.lines, start=1):
             tokens = line.split() if len(line) < _LONGEST else []
             if (
@@ -74,7 +75,13 @@ class Text:
                 and tokens[1].isdigit()
                 and _plain(tokens)
             ):
-                self._row("", number, tokens, 2)
+                run = plain.run
+                known = plain.layout
+                if run and known and len(tokens) == known.width and not (run.rows or run.bounds or plain.pending):
+                    run.layout = known
+                    run.raw.append((number, tokens))
+                else:
+                    self._row("", number, tokens, 2)
             else:
                 self._other(number, line[:_LONGEST], tokens)
         for stream in self.streams.values():
@@ -147,7 +154,7 @@ class Text:
             self._unfinished(stream)
             stream.pending = (number, tokens[at - 2 :])
         else:
-            run.rows.append(row)
+            run.add(row)
 
     def _continue(self, tokens: list[str]) -> None:
         """Take the figures of a row that NCCL's lines cut in two."""
@@ -158,12 +165,12 @@ class Text:
         row = parse(started, head + tokens, 2, stream.layout)
         if row and not row.problem:
             stream.pending = None
-            stream.run.rows.append(row)
+            stream.run.add(row)
 
     def _unfinished(self, stream: Stream) -> None:
         if stream.pending and stream.run:
             number, tokens = stream.pending
-            stream.run.rows.append(_cut(number, tokens))
+            stream.run.add(_cut(number, tokens))
             stream.pending = None
 
     def _comment(self, line: str) -> bool:
@@ -210,7 +217,7 @@ class Text:
     def _twice(self, tag: str) -> bool:
         """Tell whether the same banner came a moment ago: several processes that each think they are the first."""
         run = self._stream(tag).run
-        return bool(run and run.banner and not run.devices and not run.header and not run.rows)
+        return bool(run and run.banner and not run.devices and not run.header and not run.rows and not run.raw)
 
     def _device(self, tag: str, match: re.Match[str], _line: str) -> None:
         run = self._run(tag)
@@ -274,8 +281,9 @@ def _plain(tokens: list[str]) -> bool:
 
 
 def _cut(number: int, tokens: list[str]) -> Row:
-    size = tokens[0] if tokens[0].isdigit() else "0"
-    return Row(number, int(size[:19]), 0, tokens[2], "", -1, (), " ".join(tokens), "the row ends before its figures")
+    return Row(
+        number, max(whole(tokens[0]), 0), 0, tokens[2], "", -1, (), " ".join(tokens), "the row ends before its figures"
+    )
 
 
 def _tag(text: str) -> str:

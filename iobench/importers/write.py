@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from iobench.errors import UserError
 from iobench.importers.imported import Imported
 from iobench.importers.registry import all_formats
 from iobench.importers.torun import warnings
-from iobench.record import FILE_NAME, Header, Line, Run, merge
+from iobench.record import FILE_NAME, Line, Run, dumps, merge
 
 DEFAULT = Path("reports") / "imported"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 80
+_EMPTY = Line("", "", {})
+_FIELDS = tuple(field.name for field in fields(Line))
+_ALWAYS = ("probe", "source", "point")
 
 
 def folder_of(log_name: str, out: Path | None, several: bool) -> Path:
@@ -35,12 +39,21 @@ def write(run: Run, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(run.header.to_json() + "\n")
-            file.writelines(line.to_json() + "\n" for record in run for line in record.lines)
+            file.writelines(compact(line) + "\n" for record in run for line in record.lines)
     except FileExistsError as error:
         raise UserError(f"{path} exists: choose another folder with --out, or remove it") from error
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
     return path
+
+
+def compact(line: Line) -> str:
+    """Return the line as JSON without the fields that hold nothing: a reader fills them in, a log has many points."""
+    values = ((name, getattr(line, name)) for name in _FIELDS)
+    held = {name: value for name, value in values if name in _ALWAYS or value != getattr(_EMPTY, name)}
+    if line.legs:
+        held["legs"] = [asdict(leg) for leg in line.legs]
+    return dumps({"type": "point", **held})
 
 
 def merged(runs: list[Run]) -> Run:
@@ -58,7 +71,7 @@ def merged(runs: list[Run]) -> Run:
                 seen[line.key] = max(seen.get(line.key, 0), line.launch + 1)
                 lines.append(line)
     identity = "import-" + "-".join(run.header.run_id.removeprefix("import-")[:8] for run in runs[:8])
-    whole = Header(**{**vars(header), "run_id": identity, "request": request, "probes": probes})
+    whole = replace(header, run_id=identity, request=request, probes=probes)
     return Run(runs[0].path, whole, merge(lines), [warning for run in runs for warning in run.warnings])
 
 

@@ -17,7 +17,7 @@ _MOST = 100_000  # settings and sizes kept: a log can't make this grow without b
 _CHANNEL = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? : .{1,60}?(?:\[(send|receive|recv)\] )?via (\S[^\n]{0,60})")
 _TUNING = re.compile(
     r"(\w{1,40}): (\d{1,19}) Bytes -> Algo(?:rithm)? (\w+),? [pP]roto(?:col)? (\w+)"
-    r"(?:.*?channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
+    r"(?:.*?channel\{Lo\.\.Hi\}=\{(\d{1,6})\.\.(\d{1,6})\})?"
 )
 _NRANKS = re.compile(r"\brank (\d+) nranks (\d+)")
 _VERSION = re.compile(r"\b(N|R)CCL version[ :]*(\d{1,4}\.\d{1,4}\.\d{1,4}[\w.+-]{0,30})")
@@ -163,4 +163,4 @@ def _medium(text: str) -> str:
 
 def _named(text: str, names: tuple[str, ...]) -> str:
     """Return an algorithm's or protocol's name in small letters, by its number where NCCL printed that."""
-    return names[int(text)] if text.isdigit() and int(text[:9]) < len(names) else text.lower()
+    return names[int(text)] if text.isascii() and text.isdigit() and int(text[:9]) < len(names) else text.lower()

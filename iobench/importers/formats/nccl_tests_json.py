@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
@@ -117,7 +118,7 @@ def _rows(document: dict[str, Any], imported: Imported) -> Iterator[Row]:
             _side(_dict(row[key]), key == "in_place") for key in ("out_of_place", "in_place") if _dict(row.get(key))
         )
         lead = (number, int(size), int(count), dtype, str(row.get("redop", ""))[:20])
-        yield Row(*lead, int(root) if root.lstrip("-").isdigit() else -1, sides, json.dumps(item)[:400])
+        yield Row(*lead, int(root) if re.fullmatch(r"-?[0-9]{1,9}", root) else -1, sides, json.dumps(item)[:400])
 
 
 def _side(found: dict[str, Any], inplace: bool) -> Side:

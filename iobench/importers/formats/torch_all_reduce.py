@@ -118,7 +118,7 @@ def _ranks(found: list[_Figure]) -> int | None:
     shown: set[int | None] = set()
     for *_, value in found:
         time, _, busbw = value.printed.partition(" ")
-        if busbw and number(busbw) >= _LEAST_BUSBW:
+        if busbw and number(busbw) >= _LEAST_BUSBW and value.seconds > 0 and value.nbytes:
             algbw = value.nbytes / value.seconds / GB
             ratio = number(busbw) / algbw
             doubt = (_HALF_STEP / number(busbw) + half_unit(time) / number(time)) * ratio
