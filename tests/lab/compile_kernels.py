@@ -1,0 +1,28 @@
+"""Compiles or loads the kernels of the CPU probes by using each once: python -m lab.compile_kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+from iobench.kernels import streaming
+from iobench.kernels.chasing import Chasing
+from iobench.kernels.team import pinned
+from iobench.units import KIB
+
+
+def main() -> None:
+    streaming.compile_all()
+    data = np.zeros(64 * KIB + 64, np.uint8)
+    data = data[-int(data.ctypes.data) % 64 :][: 64 * KIB]
+    with pinned(1) as team:
+        for kernel in ("read", "copy"):
+            work = streaming.Streaming.over(data, kernel, False, 32 * KIB, team)
+            work.fill()
+            work.take(1)
+            work.check()
+        chase = Chasing.over(data, 1, team)
+        chase.take(5, 1)
+        chase.check()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""One virtual machine for all tests of the lab: booted once, set up once, asked often."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lab import cli, machine, packages, setup
+from lab.kernel import LabError
+from lab.vm import Guest
+
+WANTED = "IOBENCH_LAB"  # 1: run the lab's tests; required: without the packages they fail instead of being skipped
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "guest" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.lab)
+
+
+@pytest.fixture(scope="session")
+def guest() -> Iterator[Guest]:
+    """The running machine with its devices driven: CXL memory as devdax, NVMe mounted, soft-RoCE up."""
+    wanted = os.environ.get(WANTED)
+    if not wanted:
+        pytest.skip("the emulated lab takes minutes: make lab")
+    reason = packages.why_not()
+    if reason:
+        (pytest.fail if wanted == "required" else pytest.skip)(reason)
+    cli.prepare()
+    with Guest(machine.LAB) as booted:
+        done = booted.run(setup.DEVICES, timeout=300)
+        if done.code:
+            raise LabError(f"the devices did not come up: {done.text}")
+        yield booted

@@ -1,0 +1,335 @@
+"""CXL memory: the plan on every kind of machine, what is said where there is none, and the data of a real run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from iobench import probe as probes
+from iobench.cxl import forms, legs, memory
+from iobench.errors import Unavailable, WrongData
+from iobench.kernels.gathering import Gathering
+from iobench.kernels.team import pinned
+from iobench.timing.sampler import Sampler
+from iobench.topology import discover
+from iobench.topology.graph import Topology
+from iobench.units import GIB, KIB, MIB
+
+from machines import BUILT, built
+
+PROBE = probes.load("cxl")
+
+
+def machine(*nodes: tuple[int, int, int], distance: dict[tuple[int, int], int] | None = None) -> Topology:
+    """Return a machine of (node id, CPUs, GiB) with the distances that are given."""
+    graph = Topology("made")
+    graph.add("machine", "machine")
+    number = 0
+    for node, cpus, gib in nodes:
+        own = list(range(number, number + cpus))
+        number += cpus
+        graph.add(f"numa:{node}", "numa", cpus=own, has_cpu=bool(cpus), has_memory=gib > 0, memory_bytes=gib * GIB)
+        if gib:
+            graph.add(f"mem:{node}", "mem", numa=node)
+            graph.link(f"mem:{node}", f"numa:{node}", "dram")
+        for cpu in own:
+            graph.add(f"cpu:{cpu}", "cpu", numa=node, allowed=True)
+    for (a, b), value in (distance or {}).items():
+        graph.link(f"numa:{a}", f"numa:{b}", "interconnect", attrs={"distance": value})
+    return graph
+
+
+def plan(graph: Topology, *assignments: str) -> list[dict[str, object]]:
+    return list(PROBE.points(graph, probes.narrow(PROBE, assignments)))
+
+
+def reason(graph: Topology, *assignments: str) -> str:
+    with pytest.raises(Unavailable) as caught:
+        plan(graph, *assignments)
+    return str(caught.value)
+
+
+# --- the plan ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "far"),
+    [
+        ([(0, 4, 64)], []),  # one node
+        ([(0, 4, 64), (1, 4, 64)], []),  # two sockets
+        ([(0, 4, 64), (1, 0, 128)], [1]),  # a node without CPUs
+        ([(0, 4, 64), (1, 4, 0)], []),  # a node without memory
+        ([(0, 4, 64), (1, 4, 64), (2, 0, 256), (3, 0, 256)], [2, 3]),
+        ([(0, 2, 64), (7, 2, 64), (42, 0, 128)], [42]),  # ids with gaps
+        ([(n, 2, 32) for n in range(6)] + [(6, 0, 64), (7, 0, 64)], [6, 7]),  # eight
+        ([(0, 4, 0), (1, 0, 64)], [1]),  # all memory far: nothing local to compare with
+        ([(0, 4, 64), (1, 0, 0)], []),  # neither
+    ],
+)
+def test_far_nodes_are_those_with_memory_and_without_cpus(nodes: list[tuple[int, int, int]], far: list[int]) -> None:
+    graph = machine(*nodes)
+    if not far:
+        assert "needs CXL memory" in reason(graph)
+        return
+    points = plan(graph)
+    assert sorted({point["node"] for point in points if point["form"] == "node"}) == far
+    local = {point["node"] for point in points if point["form"] == "local"}
+    assert local == ({0} if nodes[0][2] else set())
+    turns = {(point["node"], point["turns"]) for point in points if point["form"] == "interleave"}
+    assert turns == ({(node, how) for node in far for how in ("equal", "weighted")} if local else set())
+
+
+def test_the_nearest_cpus_are_by_hmat_then_by_distance() -> None:
+    nodes = ((0, 2, 64), (1, 2, 64), (2, 0, 128))
+    by_distance = machine(*nodes, distance={(0, 2): 28, (1, 2): 17})
+    assert [form.near for form in forms.forms(by_distance) if form.kind == "node"] == [1]
+    by_distance.add("numa:2", "numa", initiators=[0])
+    assert [form.cpus for form in forms.forms(by_distance) if form.kind == "node"] == [(0, 1)]
+
+
+def test_forbidden_nodes_and_cpus_are_left_alone_and_named() -> None:
+    graph = machine((0, 2, 64), (1, 2, 64), (2, 0, 128), (3, 0, 128), distance={(0, 2): 17, (1, 2): 28})
+    graph.add("numa:3", "numa", allowed=False)
+    for cpu in (0, 1):
+        graph.add(f"cpu:{cpu}", "cpu", allowed=False)
+    found = [form for form in forms.forms(graph) if form.kind == "node"]
+    assert [(form.node, form.near) for form in found] == [(2, 1)]
+    assert any("NUMA node 3 is not this process's" in text for text in forms.obstacles(graph))
+
+
+def test_memory_of_a_gpu_is_no_cxl_memory() -> None:
+    graph = machine((0, 2, 64), (1, 0, 96))
+    graph.add("gpu:0", "gpu", memory_numa=1)
+    assert "needs CXL memory" in reason(graph)
+
+
+def test_an_assumed_node_offers_nothing() -> None:
+    graph = machine((0, 2, 64), (1, 0, 64))
+    graph.add("numa:1", "numa", assumed=True)
+    assert reason(graph)
+
+
+def test_stand_in_only_when_asked_and_labelled() -> None:
+    graph = machine((0, 2, 64), (1, 2, 64))
+    assert reason(graph)
+    points = plan(graph, "form=stand-in,local")
+    assert {(point["form"], point["node"]) for point in points} == {("local", 0), ("stand-in", 1)}
+    (form,) = [form for form in forms.stand_ins(graph) if form.kind == "stand-in"]
+    assert "not CXL" in form.label
+    assert "second NUMA node" in reason(machine((0, 2, 64)), "form=stand-in")
+
+
+def test_blocks_and_threads_that_do_not_fit_are_left_out() -> None:
+    graph = machine((0, 4, 64), (1, 0, 64))
+    points = plan(graph, "form=node", "kernel=gather,chase", "nbytes=64K", "threads=1,4,9")
+    assert {(point["block"], point["threads"]) for point in points if point["kernel"] == "gather"} == {
+        (18 * KIB, 1),
+        (32 * KIB, 1),
+        (64 * KIB, 1),
+    }
+    assert [point for point in points if point["kernel"] == "chase"] == [
+        {"form": "node", "node": 1, "kernel": "chase", "pages": "base", "nbytes": 64 * KIB}
+    ]
+
+
+def test_a_small_node_gets_a_small_working_set() -> None:
+    graph = machine((0, 4, 64), (1, 0, 1))
+    assert max(point["nbytes"] for point in plan(graph)) <= GIB // 8
+
+
+@pytest.mark.parametrize("name", sorted(BUILT))
+def test_plans_of_whole_machines(name: str, tmp_path: Path) -> None:
+    graph = built(name, tmp_path)
+    if name == "cxl-host":
+        assert {point["node"] for point in plan(graph, "form=node")} == {2}
+        (form,) = [form for form in forms.forms(graph) if form.kind == "node"]
+        assert "region0" in form.label
+        assert any("partly online" in note for note in form.notes)
+    else:
+        assert "needs CXL memory" in reason(graph)
+
+
+def test_missing_sysfs_is_a_reason_not_a_crash(tmp_path: Path) -> None:
+    assert "needs CXL memory" in reason(discover(tmp_path, told=[]))
+
+
+# --- what is there and not usable -------------------------------------------------------------------------
+
+
+def cxl(**attrs: object) -> Topology:
+    graph = machine((0, 2, 64))
+    graph.add("cxl:mem0", "cxl", type="memory device", volatile_bytes=GIB, **attrs)
+    return graph
+
+
+def with_dax(**attrs: object) -> Topology:
+    graph = machine((0, 2, 64))
+    graph.add("dax:dax0.0", "dax", nbytes=GIB, **attrs)
+    return graph
+
+
+def with_region(mode: str) -> Topology:
+    graph = machine((0, 2, 64))
+    graph.add("cxl:region0", "cxl", type="region", mode=mode)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("graph", "state", "command"),
+    [
+        (
+            cxl(state="present, not mapped"),
+            "present, not mapped",
+            "cxl create-region -m -t ram -d decoder0.0 -w 1 mem0",
+        ),
+        (with_region("ram"), "nothing uses it", "daxctl create-device -r region0"),
+        (with_region("pmem"), "nothing uses it", "ndctl create-namespace -m devdax -r region0"),
+        (with_dax(), "no driver", "daxctl reconfigure-device --mode=devdax dax0.0"),
+        (with_dax(mode="devdax"), "overwrites", "-a form=devdax"),
+        (
+            with_dax(mode="system-ram", state="offline", memory_blocks=4, memory_blocks_online=0),
+            "offline (0 of 4 blocks)",
+            "daxctl online-memory dax0.0",
+        ),
+        (
+            with_dax(mode="system-ram", state="partly online", memory_blocks=4, memory_blocks_online=1),
+            "partly online (1 of 4 blocks)",
+            "daxctl online-memory dax0.0",
+        ),
+    ],
+)
+def test_memory_that_is_there_is_named_with_its_command(graph: Topology, state: str, command: str) -> None:
+    text = reason(graph)
+    assert state in text
+    assert command in text
+
+
+def test_devdax_is_never_overwritten_unasked() -> None:
+    graph = with_dax(mode="devdax", region="cxl:region0")
+    graph.add("numa:1", "numa", has_cpu=False, has_memory=True, cpus=[])
+    graph.add("mem:1", "mem")
+    assert "devdax" not in {point["form"] for point in plan(graph)}
+    assert {point["device"] for point in plan(graph, "form=devdax")} == {"dax0.0"}
+    assert reason(graph, "form=devdax", "device=dax9.9")
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+def test_reads_and_writes_are_legs_of_their_own() -> None:
+    graph = machine((0, 2, 64), (1, 0, 64))
+    graph.add("cache:L3:0", "cache", nbytes=32 * MIB, level=3, type="Unified", cpus=[0, 1])
+    found = legs.legs(graph, {"mem:0": 0.25, "mem:1": 0.75}, [0, 1], 80, 40, 64 * MIB)
+    assert [(leg.src, leg.dst, leg.moved) for leg in found] == [
+        ("mem:0", "cpu:0", 10),
+        ("mem:1", "cpu:0", 30),
+        ("cpu:0", "mem:0", 5),
+        ("cpu:0", "mem:1", 15),
+    ]
+    assert legs.legs(graph, {"mem:1": 1.0}, [0], 80, 40, 32 * MIB) == []
+
+
+# --- real memory ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+    """Measure a point on node 0 of this machine as if it were far memory."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
+    form = forms.Form("node", 0, cpus, "node 0", node=0, nbytes=GIB)
+    mixed = forms.Form("interleave", 0, cpus, "node 0 and itself", node=0, nbytes=GIB)
+    monkeypatch.setattr(forms, "forms", lambda topology: [form, mixed])
+
+    def run(**point: object) -> object:
+        sampler = Sampler(budget=0.02, min_samples=3, max_samples=5)
+        sampler.__dict__["topology"] = machine((0, 2, 64))
+        try:
+            with contextlib.closing(sampler):
+                return PROBE.measure({"form": "node", "node": 0, "pages": "base", "nbytes": MIB, **point}, sampler)
+        except Unavailable as why:
+            pytest.skip(str(why))
+
+    return run
+
+
+@pytest.mark.parametrize("kernel", ["read", "triad", "copy", "write"])
+def test_streams_move_and_verify(here: Callable[..., object], kernel: str) -> None:
+    samples = here(kernel=kernel, threads=1)
+    assert samples.verified
+    reads = {"read": 1.0, "triad": 2 / 3, "copy": 0.5, "write": 0.0}[kernel]
+    assert samples.evidence["read_nbytes"] / samples.moved == pytest.approx(reads)
+
+
+def test_chase_and_gather_are_proven_page_by_page(here: Callable[..., object]) -> None:
+    chase = here(kernel="chase")
+    gather = here(kernel="gather", block=32 * KIB, threads=1)
+    assert chase.quantity == "latency"
+    assert gather.moved == MIB
+    for samples in (chase, gather):
+        if samples.evidence["placement"] == "move_pages":
+            assert samples.proven
+            assert sum(samples.evidence["pages_on_node"].values()) == MIB // os.sysconf("SC_PAGE_SIZE")
+
+
+def test_gather_notices_a_wrong_word() -> None:
+    import numpy as np
+
+    data = np.zeros(2 * MIB + 64, np.uint8)
+    data = data[-int(data.ctypes.data) % 64 :]
+    with pinned(1) as team:
+        work = Gathering.over(data[:MIB], data[MIB : 2 * MIB], 32 * KIB, 3, team)
+        with pytest.raises(WrongData):
+            work.check()  # nothing gathered yet
+        work.take(1)
+        work.check()
+        assert sorted(work.tables[0].tolist()) == list(range(32))
+        work.target[500_000] ^= 1
+        with pytest.raises(WrongData, match="word"):
+            work.check()
+        with pytest.raises(Unavailable):
+            Gathering.over(data[:MIB], data[MIB : 2 * MIB], 2 * MIB, 3, team)
+        with pytest.raises(ValueError, match="whole lines"):
+            Gathering.over(data[:MIB], data[MIB : 2 * MIB], 100, 3, team)
+
+
+@pytest.fixture
+def device() -> Iterator[str]:
+    """A file below /dev that can be mapped as a dax device can."""
+    file = Path(f"/dev/shm/iobench-{uuid.uuid4().hex}")
+    try:
+        file.write_bytes(b"\0" * 4 * MIB)
+    except OSError as error:
+        pytest.skip(f"no room in /dev/shm: {error}")
+    yield str(file.relative_to("/dev"))
+    file.unlink()
+
+
+def test_a_mapped_device_is_proven_by_the_mapping(device: str) -> None:
+    form = forms.Form("devdax", 0, (0,), "a device", device=device, nbytes=4 * MIB)
+    with memory.opened(form, MIB, "base") as mapped:
+        mapped.data[:] = 7
+        proof = mapped.prove()
+    assert proof.proven
+    assert proof.evidence["mapping"] == f"/dev/{device}"
+    assert proof.shares == {f"dax:{device}": 1.0}
+    assert Path(f"/dev/{device}").read_bytes()[: MIB + 1] == b"\7" * MIB + b"\0"
+
+
+def test_a_device_that_is_too_small_or_missing(device: str) -> None:
+    small = forms.Form("devdax", 0, (0,), "a device", device=device, nbytes=MIB)
+    with pytest.raises(Unavailable, match="ask for less"), memory.opened(small, 4 * MIB, "base"):
+        pass
+    gone = forms.Form("devdax", 0, (0,), "a device", device="dax99.9", nbytes=GIB)
+    with pytest.raises(Unavailable, match="can't be opened"), memory.opened(gone, MIB, "base"):
+        pass
+
+
+def test_mapping_of_an_address() -> None:
+    text = "7f00-7f10 rw-s 00000000 00:05 12   /dev/dax0.0\n7f10-7f20 rw-p 00000000 00:00 0 \n"
+    assert memory.mapping(text, 0x7F08) == "/dev/dax0.0"
+    assert memory.mapping(text, 0x7F10) == ""
+    assert memory.mapping(text, 0x8000) == ""
