@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ _MOVE_PAGES = {"x86_64": 279, "aarch64": 239, "riscv64": 239, "ppc64le": 301, "s
 _MOST_NODES = 1024
 _MOST_ASKED = 1 << 16  # addresses per call of move_pages
 _NODE = "sys/devices/system/node"
+_SLACK = 0.1  # of all pages, by which an interleaved node's part may be off
 _MOST_OF_NODE = 0.5  # a node that runs out under a strict policy ends a process, and not always this one
 
 MBind = Callable[[int, int, int, Sequence[int]], int]
@@ -118,6 +119,23 @@ def weights(nodes: Sequence[int], root: str = "/") -> dict[int, int]:
     tree = Tree(root)
     found = {node: tree.number(WEIGHTS, f"node{node}") for node in nodes}
     return {node: weight for node, weight in found.items() if weight}
+
+
+def astray(policy: Policy, found: Placed, weight: Mapping[int, int] | None = None) -> str:
+    """Return how the pages' places differ from the policy, "" where they fit or nothing tells.
+
+    Interleaved pages go by ``weight`` (equal parts where None); a part may be a tenth of all off, as huge pages are
+    handed out whole.
+    """
+    if not found.known:
+        return ""
+    parts = {node: (weight or {}).get(node, 1) for node in policy.nodes}
+    total = found.pages.total()
+    wanted = {node: part / sum(parts.values()) for node, part in parts.items()}
+    off = policy.mode != BIND and any(abs(found.pages[n] / total - part) > _SLACK for n, part in wanted.items())
+    if off or not found.on(policy.nodes):
+        return f"memory was asked for by the policy {policy} and came to lie elsewhere ({found.text()}): no result"
+    return ""
 
 
 def placed(data: NDArray[Any]) -> Placed:

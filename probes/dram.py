@@ -2,7 +2,8 @@
 
 Path: between the memory of a NUMA node (or a cache, where the working set fits) and the cores: ``read``
 comes in, ``write`` goes out, ``copy``, ``scale``, ``add`` and ``triad`` do both. Every thread is pinned to
-one of the allowed CPUs and the first to touch its own slice.
+one of the allowed CPUs and the first to touch its own slice; with ``policy`` the kernel spreads the pages over all
+memory nodes instead, and where they lie is compared with the weights.
 
 Clock: CLOCK_MONOTONIC inside the compiled loop. All threads meet at a spinning barrier, then read the
 clock, run the pass (short ones many times), drain non-temporal stores and read it again; a sample is the
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from iobench.hostmem import Buffer, Pages
     from iobench.kernels.streaming import Streaming
     from iobench.kernels.team import Team
+    from iobench.mempolicy import Policy
     from iobench.placement import Placement
     from iobench.timing.sampler import Sampler
     from iobench.topology.graph import Topology
@@ -55,6 +57,10 @@ AXES = {
     "stores": Axis(("plain", "nt"), "plain or non-temporal (past the caches); read and chase store nothing"),
     "threads": Axis(_THREADS, "threads, each pinned to a CPU; unless given 1, 2, 4, ... all allowed CPUs", minimum=1),
     "pages": Axis(("base", "huge"), "base pages (4 KiB on most CPUs) or huge ones; streams use the first given"),
+    "policy": Axis(
+        ("interleave", "weighted"),
+        "besides first touch: pages in turn over all memory nodes, or by the system's weights (Linux 6.9)",
+    ),
     "block": Axis((2 * KIB, 32 * KIB), "bytes of a block of the walk, in multiples of 512", "bytes", minimum=512),
     "prefetch": Axis((0, 8, 32), "lines of 64 bytes that the walk asks for ahead of time; 0: none, a block at most"),
     "nbytes": Axis(
@@ -123,6 +129,27 @@ def _stream_points(
     for nbytes, count, kernel, stores in itertools.product(sizes, threads, kernels, axes["stores"]):
         if kernel != "read" or stores == "plain":
             yield {"kernel": kernel, "stores": stores, "threads": count, "pages": axes["pages"][0], "nbytes": nbytes}
+    if len(_memories(topology)) > 1:
+        yield from _spread_points(axes, kernels, max(threads), sizes)
+
+
+def _spread_points(
+    axes: Mapping[str, tuple[Any, ...]], kernels: Sequence[str], threads: int, sizes: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Reads by as many threads as there may be, of pages that a policy spreads over the memory nodes."""
+    for nbytes, policy in itertools.product(sizes, axes["policy"]):
+        if "read" in kernels and "plain" in axes["stores"]:
+            yield {
+                "kernel": "read", "stores": "plain", "threads": threads, "pages": axes["pages"][0], "nbytes": nbytes,
+                "policy": policy,
+            }  # fmt: skip
+
+
+def _memories(topology: "Topology") -> list[int]:
+    """Return the NUMA nodes with memory that this process may use."""
+    nodes = [int(memory.id.partition(":")[2]) for memory in topology.of("mem")]
+    numa = {n: topology.node(f"numa:{n}") for n in nodes}
+    return [n for n, node in numa.items() if node is not None and node.get("allowed") is not False]
 
 
 def _walk_points(
@@ -185,8 +212,9 @@ def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
 
     kernel, nbytes = point["kernel"], point["nbytes"]
     sampler.shared("compiled", _once(streaming.compile_all))
+    policy = _policy(point, sampler.topology) if "policy" in point else None
     area = sampler.shared("area", _areas).get(
-        streaming.room(nbytes, point["threads"]), point["pages"], point["threads"]
+        streaming.room(nbytes, point["threads"]), point["pages"], point["threads"], policy
     )
     with pinned(point["threads"]) as team:
         work = streaming.Streaming.over(area.data, kernel, point["stores"] == "nt", nbytes, team)
@@ -197,6 +225,7 @@ def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
         timed = sampler.collect(lambda count: [work.take(count)], ops=work.repeats)
         work.check()
         places = [hostmem.nodes(part.target) for part in work.parts]
+        spread = _spread(policy, area) if policy else {}
         proof = _placement(sampler, team, pages, places, point["pages"])
         return Samples(
             timed=timed,
@@ -208,9 +237,26 @@ def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
             verified=True,
             path=proof.path,
             proven=proof.proven,
-            evidence={**proof.evidence, **_counted(work)},
+            evidence={**proof.evidence, **_counted(work), **spread},
             legs=proof.legs(work.moved, work.moved),
         )
+
+
+def _policy(point: Mapping[str, Any], topology: "Topology") -> "Policy":
+    from iobench.mempolicy import Policy
+
+    return Policy(tuple(_memories(topology)), point["policy"])
+
+
+def _spread(policy: "Policy", area: "Buffer") -> dict[str, Any]:
+    """Return the weights and where the pages lie; Unavailable where that is not as the policy says."""
+    from iobench import mempolicy
+
+    weights = mempolicy.weights(policy.nodes) if policy.mode == mempolicy.WEIGHTED else dict.fromkeys(policy.nodes, 1)
+    wrong = mempolicy.astray(policy, mempolicy.placed(area.data), weights)
+    if wrong:
+        raise Unavailable(wrong)
+    return {"policy": str(policy), "weights": {str(node): weight for node, weight in weights.items()}}
 
 
 def _counted(work: "Streaming") -> dict[str, Any]:
@@ -289,17 +335,17 @@ class _Areas:
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._stack = stack
-        self._key: tuple[int, str, int] | None = None
+        self._key: tuple[int, str, int, Policy | None] | None = None
         self._area: Buffer | None = None
 
-    def get(self, nbytes: int, pages: str, threads: int) -> "Buffer":
+    def get(self, nbytes: int, pages: str, threads: int, policy: "Policy | None" = None) -> "Buffer":
         """Return a buffer that only teams of ``threads`` have touched, so that each thread's pages are its own."""
         from iobench import hostmem
 
-        if self._area is None or self._key != (nbytes, pages, threads):
+        if self._area is None or self._key != (nbytes, pages, threads, policy):
             self.release()
-            self._area = self._stack.enter_context(hostmem.buffer(nbytes, pages))
-            self._key = (nbytes, pages, threads)
+            self._area = self._stack.enter_context(hostmem.buffer(nbytes, pages, policy=policy))
+            self._key = (nbytes, pages, threads, policy)
         return self._area
 
     def release(self) -> None:

@@ -131,3 +131,23 @@ def test_placed_knows_whether_all_lies_where_it_should() -> None:
 def test_binding_to_a_node_that_is_not_there_is_refused_by_the_kernel_too() -> None:
     with hostmem.buffer(4096) as area:
         assert mempolicy._mbind(area.address, 4096, 2, (1023,)) in (errno.EINVAL, errno.EPERM, errno.ENOSYS)
+
+
+@pytest.mark.parametrize(
+    ("pages", "weight", "fits"),
+    [
+        ({0: 500, 1: 500}, None, True),
+        ({0: 550, 1: 450}, None, True),
+        ({0: 700, 1: 300}, None, False),
+        ({0: 750, 1: 250}, {0: 3, 1: 1}, True),
+        ({0: 500, 1: 500}, {0: 3, 1: 1}, False),
+        ({0: 500, 1: 480, 2: 20}, None, False),
+        ({}, None, True),  # nothing tells: unproven, not astray
+    ],
+)
+def test_interleaved_pages_are_compared_with_the_weights(
+    pages: dict[int, int], weight: dict[int, int] | None, fits: bool
+) -> None:
+    said = mempolicy.astray(Policy((0, 1), WEIGHTED), Placed(Counter(pages), 0, "move_pages"), weight)
+    assert (said == "") is fits
+    assert fits or "came to lie elsewhere" in said

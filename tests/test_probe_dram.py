@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from iobench import hostmem, topology
+from iobench import hostmem, mempolicy, topology
 from iobench import probe as probes
 from iobench.errors import Unavailable, WrongData
 from iobench.kernels import chase, stream
@@ -115,6 +116,41 @@ def test_a_chase_point() -> None:
     per_load = float(np.median(result.timed.seconds)) / result.timed.ops
     assert 0.3e-9 < per_load < 1e-6
     assert result.timed.ops == result.evidence["loads_per_sample"]
+
+
+def two_nodes() -> Topology:
+    graph = machine()
+    for node in (0, 1):
+        graph.add(f"numa:{node}", "numa", cpus=[node])
+        graph.add(f"mem:{node}", "mem", numa=node)
+    return graph
+
+
+def test_pages_are_spread_where_there_are_nodes_to_spread_them_over() -> None:
+    found = [point for point in points(two_nodes()) if "policy" in point]
+    assert [(point["kernel"], point["threads"], point["policy"]) for point in found] == [
+        ("read", 2, "interleave"),
+        ("read", 2, "weighted"),
+    ]
+    assert not [point for point in points(machine()) if "policy" in point]
+    graph = two_nodes()
+    graph.add("numa:1", "numa", allowed=False)
+    assert not [point for point in points(graph) if "policy" in point]
+
+
+@pytest.mark.parametrize("policy", ["interleave", "weighted"])
+def test_a_spread_point_shows_where_its_pages_lie(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = {"kernel": "read", "stores": "plain", "threads": 1, "pages": "base", "nbytes": 64 * KIB, "policy": policy}
+    nodes = {f"mem:{node.get('numa')}" for node in topology.discover().of("mem")}
+    try:
+        result = measure(**point)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert policy in result.evidence["policy"]
+    assert len(result.evidence["weights"]) in (len(nodes), 0)
+    monkeypatch.setattr(mempolicy, "placed", lambda data: mempolicy.Placed(Counter({0: 9, 99: 1}), 0, "move_pages"))
+    with pytest.raises(Unavailable, match="came to lie elsewhere"):
+        measure(**point)
 
 
 def test_a_walk_point() -> None:
