@@ -47,6 +47,10 @@ bench: $(READY) ## measure this machine: every probe, fitted models, verdicts, r
 test: $(TESTREADY) ## run the tests; no hardware needed
 	$(PY) -m pytest -q $(ARGS)
 
+.PHONY: lab
+lab: $(TESTREADY) ## tests on emulated hardware (NUMA, CXL, NVMe, soft-RoCE) in a virtual machine; Debian, a few minutes
+	IOBENCH_LAB=$${IOBENCH_LAB:-1} $(PY) -m pytest -q tests/lab $(ARGS)
+
 .PHONY: lint
 lint: $(LINTREADY) ## check style and types
 	$(PY) -m ruff check .
@@ -108,11 +112,13 @@ compare: $(READY) ## compare runs: A=... B=..., or RUNS="A B C" (folders, logs, 
 published: $(READY) ## list the published curves to compare with, and whose numbers they are
 	@$(IOBENCH) published
 
-.PHONY: crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
 crosscheck-loaded: $(READY) ## both ends of the loaded-latency curve beside the memory probe's chase and read, interleaved
 	@$(IOBENCH) crosscheck loaded $(ARGS)
+crosscheck-gather: $(READY) ## gathers of KV blocks beside C, interleaved; on CXL memory where there is some
+	@$(IOBENCH) crosscheck gather $(ARGS)
 crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
 	@$(IOBENCH) crosscheck storage $(ARGS)
 crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved

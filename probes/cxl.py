@@ -20,7 +20,7 @@ the pool; what it writes goes to local memory.
 Running it takes the working set in the memory that is measured and as much locally, and the nearest node's CPUs.
 It brings nothing online and changes no setting: what is there but not usable is named with the command for it.
 Every word is verified. Cross-checked against C (gcc -O3 -march=native) on the same pages: ``iobench crosscheck
-dram``.
+gather``.
 """
 
 import contextlib

@@ -8,8 +8,8 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "loaded", "storage", "gpu", "nccl", "repeat", "startup", "importing", "records")
-ALIASES = {"weights": "storage", "pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl"}
+NAMES = ("dram", "loaded", "gather", "storage", "gpu", "nccl", "repeat", "startup", "importing", "records")
+ALIASES = {"weights": "storage", "pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl", "cxl": "gather"}
 PEERS = {
     "dram": ("likwid-bench", "mbw", "mlc"),
     "storage": ("fio",),

@@ -203,3 +203,24 @@ void walk_drive(const char *base, const uint64_t *table, int64_t n, int64_t chun
         sums[k] = total;
     }
 }
+
+/* Whole KV blocks copied out of a pool in the order of a table, as iobench/kernels/gather.py has it. */
+static void copy_block(double *t, const double *a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) t[i] = a[i];
+}
+
+void gather_drive(double *target, const double *pool, const uint64_t *table, int64_t n, int64_t block, int64_t passes,
+                  int64_t *barrier, int64_t threads, int64_t count, int64_t *starts, int64_t *ends)
+{
+    int64_t each = block / sizeof(double);
+    for (int64_t k = 0; k < count; k++) {
+        meet(barrier, (k + 1) * threads);
+        starts[k] = now();
+        for (int64_t r = 0; r < passes; r++) {
+            for (int64_t i = 0; i < n; i++) copy_block(target + i * each, pool + table[i] * each, each);
+            __asm__ volatile("" ::: "memory");
+        }
+        ends[k] = now();
+    }
+}

@@ -210,7 +210,7 @@ def _word(passed: bool) -> str:
 
 
 class Library:
-    """The compiled C kernels, callable in place of stream.drive, chase.drive and walk.drive."""
+    """The compiled C kernels, callable in place of the drive functions of stream, chase, walk and gather."""
 
     def __init__(self, file: Path, compiler: str) -> None:
         self.compiler = compiler
@@ -223,7 +223,9 @@ class Library:
         # fmt: on
         self._chase.argtypes = [place, number, number, place, place, place]
         self._walk.argtypes = [place, place, number, number, number, number, place, number, number, place, place, place]
-        self._stream.restype = self._chase.restype = self._walk.restype = None
+        self._gather = code.gather_drive
+        self._gather.argtypes = [place, place, place, number, number, number, place, number, number, place, place]
+        self._stream.restype = self._chase.restype = self._walk.restype = self._gather.restype = None
 
     def stream(self, code: int, nt: int, target: Any, a: Any, b: Any, scalar: float, reps: int, *rest: Any) -> None:
         """Stand in for iobench.kernels.stream.drive."""
@@ -243,6 +245,13 @@ class Library:
         out = [array.ctypes.data for array in (starts, ends, sums)]
         sizes = (table.size, int(chunks), int(ahead), passes)
         self._walk(int(base), table.ctypes.data, *sizes, int(barrier), threads, starts.size, *out)
+
+    def gather(self, target: Any, pool: Any, table: Any, block: int, passes: int, *rest: Any) -> None:
+        """Stand in for iobench.kernels.gather.drive."""
+        barrier, threads, starts, ends = rest
+        arrays = [array.ctypes.data for array in (target, pool, table)]
+        out = [array.ctypes.data for array in (starts, ends)]
+        self._gather(*arrays, table.size, block, passes, int(barrier), threads, starts.size, *out)
 
 
 @contextlib.contextmanager

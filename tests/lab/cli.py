@@ -60,4 +60,6 @@ def prepare() -> None:
     host = [sys.executable, "-m"]
     env = {**os.environ, **environment()}
     subprocess.run([*host, "compileall", "-q", str(CHECKOUT / "iobench")], check=False, timeout=_PREPARE_SECONDS)
-    subprocess.run([*host, "lab.compile_kernels"], cwd=CHECKOUT / "tests", check=True, env=env, timeout=_PREPARE_SECONDS)
+    subprocess.run(
+        [*host, "lab.compile_kernels"], cwd=CHECKOUT / "tests", check=True, env=env, timeout=_PREPARE_SECONDS
+    )

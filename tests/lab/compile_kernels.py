@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from iobench.kernels import streaming
 from iobench.kernels.chasing import Chasing
+from iobench.kernels.gathering import Gathering
 from iobench.kernels.team import pinned
 from iobench.units import KIB
 
@@ -22,6 +23,9 @@ def main() -> None:
         chase = Chasing.over(data, 1, team)
         chase.take(5, 1)
         chase.check()
+        gather = Gathering.over(data[: 16 * KIB], data[32 * KIB : 48 * KIB], 4 * KIB, 1, team)
+        gather.take(1)
+        gather.check()
 
 
 if __name__ == "__main__":

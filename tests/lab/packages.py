@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from pathlib import Path
 
 # package -> a program or file that shows it is there
@@ -26,8 +28,6 @@ INSTALL = "apt-get install -y --no-install-recommends " + " ".join(PACKAGES)
 
 def program(name: str) -> str | None:
     """Return where a program is; the folders of system programs count, whatever the user's PATH says."""
-    import os
-
     return shutil.which(name, path=os.environ.get("PATH", os.defpath) + SYSTEM_FOLDERS)
 
 
@@ -44,3 +44,7 @@ def why_not() -> str:
         return "the lab needs Debian's packages (apt-get, dpkg-deb): run make lab on Debian or in a Debian container"
     lacking = missing()
     return f"the lab needs {', '.join(lacking)}: {INSTALL}" if lacking else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(INSTALL + "\n")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from iobench import check, fit, report
+from iobench.cxl.forms import obstacles
 from iobench.record import Run
 from iobench.topology.graph import Topology
 
@@ -11,6 +14,22 @@ from lab import cli, machine, setup
 from lab.vm import Guest
 
 MIB = 1 << 20
+SMALL = ("-a", "nbytes=1M", "-a", "threads=1")
+# Two processes, one after the other: the second must find the first one's bytes.
+PATTERN = """
+cat > /root/pattern.py <<'END'
+import mmap, os, sys
+handle = os.open("/dev/{device}", os.O_RDWR)
+area = mmap.mmap(handle, 4 << 20, mmap.MAP_SHARED)
+wanted = bytes(range(256)) * 1024
+if sys.argv[1] == "write":
+    area[1 << 20 : (1 << 20) + len(wanted)] = wanted
+else:
+    print("same" if area[1 << 20 : (1 << 20) + len(wanted)] == wanted else "lost")
+END
+{python} /root/pattern.py {first}
+{python} /root/pattern.py {then}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +39,39 @@ def first(guest: Guest) -> Topology:
 
 
 @pytest.fixture(scope="module")
-def dram(guest: Guest) -> Run:
-    return cli.measure(guest, "dram", "dram", "-a", "kernel=read,chase", "-a", "nbytes=1M", "-a", "pages=base")
+def devdax(guest: Guest, first: Topology) -> Run:
+    """CXL memory as a mapped device."""
+    kernels = "kernel=chase,gather,read"
+    return cli.measure(guest, "cxl-devdax", "cxl", "-a", "form=devdax", "-a", kernels, "-a", "block=32K", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def second(guest: Guest, devdax: Run) -> Topology:
+    """The same memory as a NUMA node, once nobody needs the device any more."""
+    done = guest.run(setup.SYSTEM_RAM, timeout=120)
+    assert done.code == 0, done.text
+    return cli.discover(guest, "system-ram")[0]
+
+
+@pytest.fixture(scope="module")
+def node(guest: Guest, second: Topology) -> Run:
+    """CXL memory as a node and in turn with local memory."""
+    kernels = "kernel=chase,gather,copy"
+    return cli.measure(
+        guest, "cxl-node", "cxl", "-a", kernels, "-a", "block=32K", "-a", f"node={_node(second)},1", *SMALL
+    )
+
+
+@pytest.fixture(scope="module")
+def numa(guest: Guest, second: Topology) -> Run:
+    return cli.measure(guest, "numa", "numa", "-a", "op=read", "-a", "nbytes=1M", "-a", "pages=base")
+
+
+@pytest.fixture(scope="module")
+def weights(guest: Guest, second: Topology) -> Run:
+    sizes = ("-a", "nbytes=8M", "-a", "block=256K", "-a", "threads=2")
+    scratch = ("--scratch", f"{setup.NVME_MOUNT}/scratch")
+    return cli.measure(guest, "weights", "weights", "-a", "method=direct,buffered-cold", *sizes, *scratch)
 
 
 def test_boot_is_quick(guest: Guest) -> None:
@@ -82,17 +132,101 @@ def test_soft_roce(first: Topology) -> None:
     assert len(ports) == 1
 
 
-def test_memory_probe_is_right_and_labelled(dram: Run) -> None:
-    assert len(dram) >= 3
-    check_labels(dram)
+def test_cxl_memory_that_is_mapped(devdax: Run) -> None:
+    check_labels(devdax)
+    assert {record.point["kernel"] for record in devdax} == {"chase", "gather", "read"}
+    for record in devdax:
+        assert record.first.evidence["mapping"] == f"/dev/{setup.DAX}"
+        assert "CXL memory (region0)" in record.first.path
+        assert record.first.proven
+
+
+def test_what_is_written_to_the_device_can_be_read_back(guest: Guest, devdax: Run, first: Topology) -> None:
+    """The device keeps what another process wrote: with one root port QEMU silently loses it."""
+    assert (
+        guest.run(
+            PATTERN.format(first="write", then="read", device=setup.DAX, python=sys.executable), timeout=200
+        ).out.strip()
+        == "same"
+    )
+
+
+def test_cxl_memory_as_a_node(second: Topology) -> None:
+    far = second.nodes[f"numa:{_node(second)}"]
+    dax = second.nodes[f"dax:{setup.DAX}"]
+    assert far.get("has_cpu") is False
+    assert far.get("has_memory")
+    assert dax.get("mode") == "system-ram"
+    assert dax.get("state") == "online"
+    assert [link.kind for link in second.links if link.a == f"mem:{_node(second)}"] == ["cxl"]
+    assert _node(second) not in machine.NODES
+
+
+def test_cxl_memory_that_is_a_node(node: Run, second: Topology) -> None:
+    check_labels(node)
+    far = str(_node(second))
+    forms = {form: [record for record in node if record.point["form"] == form] for form in ("node", "interleave")}
+    for record in forms["node"]:
+        assert record.first.proven
+        assert set(record.first.evidence["pages_on_node"]) == {far}
+        assert record.first.evidence["placement"] == "move_pages"
+    measured = [record for record in forms["interleave"] if record.point["turns"] == "equal"]
+    assert measured
+    for record in measured:
+        pages = record.first.evidence["pages_on_node"]
+        assert far in pages
+        assert len(pages) == 2
+        assert record.first.proven
+
+
+def test_weighted_interleave_says_what_it_needs(node: Run) -> None:
+    asked = [record for record in node if record.point.get("turns") == "weighted"]
+    assert asked
+    for record in asked:
+        assert record.status == "ok" or "Linux 6.9" in record.reason
+
+
+def test_memory_of_every_node_from_every_cpu(numa: Run, second: Topology) -> None:
+    check_labels(numa)
+    pairs = {(record.point["mem"], record.point["cpu"]) for record in numa}
+    nodes = {*machine.NODES, _node(second)}
+    assert {pair for pair in pairs if isinstance(pair[0], int)} == {(mem, cpu) for mem in nodes for cpu in machine.CPUS}
+    assert all(record.first.proven for record in numa)
+
+
+def test_weights_from_nvme(weights: Run) -> None:
+    check_labels(weights)
+    direct = [record for record in weights if record.point["method"] == "direct"]
+    assert direct
+    for record in direct:
+        assert record.first.proven, record.first.path
+        assert "nvme0n1" in record.first.path
+        assert [leg.src for leg in record.first.legs] == ["block:nvme0n1"]
+
+
+def test_offline_memory_is_told_from_online(guest: Guest, node: Run, numa: Run, weights: Run) -> None:
+    done = guest.run(setup.OFFLINE, timeout=120)
+    if done.code:
+        pytest.skip(f"the kernel keeps pages on the node: {done.err.strip()[-200:]}")
+    graph, _ = cli.discover(guest, "offline")
+    assert graph.nodes[f"dax:{setup.DAX}"].get("state") == "offline"
+    assert any("daxctl online-memory" in text for text in obstacles(graph))
+    assert guest.run(setup.ONLINE, timeout=120).code == 0
 
 
 def check_labels(run: Run) -> None:
-    """Every point measured, its data right, its path proven where it must be, and no number taken for performance."""
-    assert [record.reason for record in run if record.status not in ("ok", "suspect")] == []
-    assert all(line.verified for record in run for line in record.lines)
+    """Every point measured, its data right, and no number taken for performance."""
+    trouble = [record.reason for record in run if record.status == "failed"]
+    assert not trouble
+    measured = [record for record in run if record.used]
+    assert measured
+    assert all(line.verified for record in measured for line in record.used)
     verdicts = check.judge(run)
-    assert {verdict.status for verdict in verdicts.values()} == {"emulated"}
+    assert {verdicts[record.key].status for record in measured} == {"emulated"}
     assert report.summary(run) == []
     assert not any(fitted.model for fitted in fit.fit_run(run))
     assert run.header.machine["virtual"]["emulator"] == "QEMU TCG"
+
+
+def _node(graph: Topology) -> int:
+    return int(graph.nodes[f"dax:{setup.DAX}"].get("target_numa"))
