@@ -9,7 +9,7 @@ from typing import Any
 
 from iobench._callable import make_callable
 from iobench.errors import UserError
-from iobench.fit import machine_models
+from iobench.fit import kinds, machine_models
 from iobench.fit.fitted import Fitted
 from iobench.fit.machine_models import MachineModels
 from iobench.fit.scale.formulas import bus_factor
@@ -36,7 +36,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds with the interval in which they are expected; ``low`` and ``high`` None where none can be known."""
+    """Seconds with the interval in which they are expected; ``low`` and ``high`` None where none can be known.
+
+    ``loaded``: a latency under load, and the query's nbytes are the bytes per second of that load.
+    """
 
     query: Query
     series: str
@@ -45,16 +48,17 @@ class Forecast:
     high: float | None
     basis: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    loaded: bool = False
 
     @property
-    def algbw(self) -> float:
-        """Bytes asked for per second."""
-        return self.query.nbytes / self.seconds
+    def algbw(self) -> float | None:
+        """Bytes asked for per second; None for a latency under load."""
+        return None if self.loaded else self.query.nbytes / self.seconds
 
     @property
     def busbw(self) -> float | None:
         """Bus bandwidth in bytes/s, None for what is no collective."""
-        if not self.query.op or self.query.ranks < 2:
+        if not self.query.op or self.query.ranks < 2 or self.algbw is None:
             return None
         return self.algbw * bus_factor(self.query.op, self.query.ranks)
 
@@ -62,9 +66,11 @@ class Forecast:
         """Return the forecast in lines for a terminal."""
         span = "no interval can be known" if self.low is None else f"{format_seconds(self.low)} to "
         span += "" if self.high is None else format_seconds(self.high)
-        lines = [f"{self.series}, {format_size(self.query.nbytes)}"]
+        at = f"{format_rate(self.query.nbytes)} of load" if self.loaded else format_size(self.query.nbytes)
+        lines = [f"{self.series}, {at}"]
         lines.append(f"  time   {format_seconds(self.seconds)}  ({span})")
-        lines.append(f"  algbw  {format_rate(self.algbw)}")
+        if self.algbw is not None:
+            lines.append(f"  algbw  {format_rate(self.algbw)}")
         if self.busbw is not None:
             lines.append(f"  busbw  {format_rate(self.busbw)}")
         lines += [f"  rests on: {sentence}" for sentence in self.basis]
@@ -116,17 +122,26 @@ def _plain(models: MachineModels, query: Query) -> Forecast:
     found = [one for one in models.series if not query.probe or one.probe == query.probe]
     if not found:
         raise UserError(f"{query.probe or 'nothing'} was not measured on {models.machine}; it has {', '.join(probes)}")
-    found = [one for one in found if _matches(one.axes | {"mode": one.mode}, query.axes)]
+    found = [one for one in found if _matches(_axes(one), _without(query.axes, kinds.get(one.kind).extras))]
     if not found:
         raise UserError(f"no series has {_words(query.axes)}; iobench fit shows what there is")
-    one = _only([(one.axes | {"mode": one.mode, "probe": one.probe, "kind": one.kind}, one) for one in found])
+    one = _only([(_axes(one), one) for one in found])
     return _by_size(one, query, f"{one.probe} {one.series}", models)
+
+
+def _axes(one: Fitted) -> dict[str, Any]:
+    return one.axes | {"mode": one.mode, "probe": one.probe, "kind": one.kind}
+
+
+def _without(axes: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    return {name: value for name, value in axes.items() if name not in names}
 
 
 def _by_size(one: Fitted, query: Query, label: str, models: MachineModels) -> Forecast:
     if one.model is None:
         raise UserError(f"{one.series}: {one.reason}")
-    got = one.model.predict(query.nbytes)
+    extras = kinds.get(one.kind).extras
+    got = one.model.predict(query.nbytes, **{name: _value(query.axes[name]) for name in extras if name in query.axes})
     known = got.high > got.low
     sizes = [point.nbytes for point in one.model.measured]
     between = (
@@ -134,7 +149,8 @@ def _by_size(one: Fitted, query: Query, label: str, models: MachineModels) -> Fo
     )
     basis = [between, *_rests_on(models)]
     low, high = (got.low, got.high) if known else (None, None)
-    return Forecast(query, label, got.seconds, low, high, basis, [*one.notes, *one.model.findings])
+    notes = [*one.notes, *one.model.findings]
+    return Forecast(query, label, got.seconds, low, high, basis, notes, loaded=one.kind == "loaded")
 
 
 def _measured(models: MachineModels, model: ScaleModel, query: Query) -> Fitted | None:
@@ -169,6 +185,10 @@ def _only(found: Sequence[tuple[Mapping[str, Any], Any]]) -> Any:
                 f"choose one, as in -a {name}={values[-1]}"
             )
     return found[0][1]
+
+
+def _value(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
 
 
 def _matches(axes: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from iobench import cli
+from tests.conftest import ROOT
 from typer.testing import CliRunner
 
 from collective_runs import collective_run
@@ -68,6 +70,16 @@ def test_an_export_goes_to_a_file_or_the_terminal(run: Path, tmp_path: Path) -> 
 )
 def test_refusals_are_one_line(run: Path, arguments: tuple[str, ...], words: str) -> None:
     assert words in refusal(*[str(run) if argument == "RUN" else argument for argument in arguments])
+
+
+def test_the_examples_of_the_readme_are_true() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## Models and predictions")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```\n\$ iobench ([^\n]*)\n(.*?)```", section, re.DOTALL)
+    found = [(command, output) for command, output in blocks if command.startswith(("predict", "export"))]
+    assert len(found) >= 2
+    for command, output in found:
+        assert call(*command.split()) == output
 
 
 def test_the_bench_says_whether_its_bars_are_met(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from iobench import predict
 from iobench.errors import UserError
 from iobench.fit import machine_models
 from iobench.predict import Query
+from iobench.record import Line
 from iobench.units import GB, KIB, MIB
 
 from collective_runs import SIZES, collective_run, seconds
-from make_run import demo_run, save
+from make_run import demo_run, lines, run_of, save
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,25 @@ def test_any_probes_series_can_be_asked(tmp_path: Path) -> None:
     got = predict.predict(folder, Query(32 * KIB, probe="dram"))
     assert got.busbw is None
     assert got.seconds > 0
+
+
+def files_lines() -> list[Line]:
+    """Return loads of several files: 2 ms per file beside 2 GB/s."""
+    out: list[Line] = []
+    for files in (1, 4, 16):
+        for nbytes in (16 * MIB, 64 * MIB, 256 * MIB):
+            point = {"method": "odirect", "files": files, "nbytes": nbytes}
+            out += lines("weights", point, 0.002 * files + nbytes / (2 * GB), noise=0.001)
+    return out
+
+
+def test_a_models_further_regressors_are_given_as_axes() -> None:
+    declared = {"weights": [{"kind": "weights", "where": {"method": "odirect"}, "extras": {"files": "files"}}]}
+    found = machine_models.of_run(run_of(files_lines(), models=declared))
+    got = predict.predict(found, Query(128 * MIB, probe="weights", axes={"files": "8"}))
+    assert got.seconds == pytest.approx(0.016 + 128 * MIB / (2 * GB), rel=0.02)
+    with pytest.raises(UserError, match="files"):
+        predict.predict(found, Query(128 * MIB, probe="weights"))
 
 
 def test_a_published_curve_has_no_interval_where_it_was_measured() -> None:
