@@ -68,7 +68,7 @@ def test_nvbandwidth_tells_both_directions_and_their_sum_apart() -> None:
     run = importers.read(FIXTURES / "nvbandwidth" / "0.8-2x-h200.txt")
     both = [r for r in run.of("p2p") if r.point.get("traffic") == "both" and r.point["engine"] == "ce"]
     reads = {r.point.get("stream", ""): r.bytes_per_s / GB for r in both if r.point["direction"] == "read" and r.point["gpu"] == 0}  # fmt: skip  # noqa: E501
-    assert reads == {"": pytest.approx(389.25), "the opposite one": pytest.approx(389.42), "sum of both": pytest.approx(778.67)}  # fmt: skip  # noqa: E501
+    assert reads == {"": pytest.approx(389.25), "the opposite one": pytest.approx(389.42), "mean of both": pytest.approx(778.67 / 2)}  # fmt: skip  # noqa: E501
 
 
 def test_nvbandwidth_old_version_without_margin() -> None:
@@ -110,7 +110,7 @@ def test_nvbandwidth_sum_that_does_not_fit_marks_the_case() -> None:
 def test_nvbandwidth_json_and_its_host_is_hidden() -> None:
     run = read("nvbandwidth-json-cells-are-text-sum-of-last-matrix.json")
     assert len(run) == 6
-    assert rate(run, gpu=1, peer=0, stream="sum of both") == pytest.approx(778.87 * GB)
+    assert rate(run, gpu=1, peer=0, stream="mean of both") == pytest.approx(778.87 / 2 * GB)
     assert "testhost" not in str(run.header)
     assert any("multinode_bisect_write_ce: Waived" in warning for warning in run.warnings)
 
@@ -130,7 +130,7 @@ def test_p2p_sample_diagonal_is_the_gpus_memory() -> None:
     first = next(r for r in run.of("hbm") if r.point["gpu"] == 0)
     assert first.bytes_per_s == pytest.approx(911.08 * GB)
     assert rate(run, gpu=0, peer=1, peer_access=True, direction="write") == pytest.approx(9.90 * GB)
-    assert rate(run, gpu=0, peer=2, traffic="both") == pytest.approx(30.53 * GB)
+    assert rate(run, gpu=0, peer=2, traffic="both") == pytest.approx(30.53 / 2 * GB), "it prints the sum"
 
 
 def test_p2p_sample_that_lacks_a_row_and_its_end_is_incomplete() -> None:
@@ -220,6 +220,19 @@ def test_perftest_json_with_a_unit_that_fits_nothing_is_not_guessed() -> None:
 
 def test_perftest_repair_leaves_good_json_alone() -> None:
     assert perftest.repaired('{"a": {"b": 1, "c": "x: y,"}}') == {"a": {"b": 1, "c": "x: y,"}}
+
+
+def test_perftest_bidirectional_rate_is_halved() -> None:
+    text = (LOGS / "perftest-write-bw-mb-that-is-mib.txt").read_text(encoding="utf-8")
+    run = of_text(text.replace("RDMA_Write BW Test", "RDMA_Write Bidirectional BW Test"))
+    assert rate(run, direction="both") == pytest.approx(11728.47 * MIB / 2)
+
+
+def test_nvbandwidth_of_both_directions_is_never_over_the_link() -> None:
+    from iobench.check import judge
+
+    run = importers.read(FIXTURES / "nvbandwidth" / "0.8-2x-h200.txt")
+    assert not [key for key, verdict in judge(run).items() if verdict.status == "impossible"]
 
 
 def test_perftest_sweep_that_ends_early_is_incomplete() -> None:
@@ -331,6 +344,10 @@ def test_h200x1_listing_is_read_completely() -> None:
     assert (asked(run, "rows"), asked(run, "unread_rows"), len(run)) == (25, 0, 46)
     assert rate(run, kernel="copy", blocks=8448, threads=256) == pytest.approx(3921 * GB)
     assert one(run, kernel="chase", nbytes=1073741824).time.median == pytest.approx(698.0185394287109 / 1.98e9)
+    from iobench.check import judge
+
+    impossible = [r for r in run.of("hbm") if judge(run)[r.key].status == "impossible"]
+    assert sorted(r.first.evidence["printed"] for r in impossible) == ["4926", "5126", "5137"], "over 4,814 GB/s"
     direct = one(run, method="direct", block=4194304)
     assert [round(1 / s, 2) for s in direct.first.seconds[0]] == [1.74, 1.76, 1.5, 1.75]
 

@@ -117,7 +117,7 @@ def _direction(
     line = Line(
         _probe(options, direction), "", point, nbytes=moved, moved=moved, moved_rule="every byte of the job, once",
         seconds=[[moved / rate if rate and len(parts) == 1 else seconds]], mode="whole-run",
-        aggregate="the whole job's bytes over its time", evidence={**where, "printed": printed, "unit": "bytes, ms"},
+        aggregate="whole job's bytes over its time", evidence={**where, "printed": printed, "unit": "bytes, ms"},
     )  # fmt: skip
     _judge(line, errors, options)
     imported.lines.append(line)
@@ -257,7 +257,7 @@ def _text_line(
     line = Line(
         "weights" if point.get("rw") == "read" else "storage", "", point, nbytes=moved, moved=moved,
         moved_rule="rate times time: the log has three digits", seconds=[[seconds]], mode="whole-run",
-        aggregate="the whole job's rate, three digits",
+        aggregate="whole job's rate, three digits",
         evidence={"row": place, "job": job[1], "group": job[2], "printed": text.strip()[:200]},
     )  # fmt: skip
     error = int(job[4])

@@ -14,7 +14,8 @@ from typing import Any
 from iobench.importers.formats._rows import keep, number, rated, timed
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
-from iobench.record import Line
+from iobench.record import Leg, Line
+from iobench.topology.graph import Topology
 from iobench.units import GB, MHZ
 
 TITLE = "a listing of memory and storage rates"
@@ -42,11 +43,28 @@ def read(log: Log) -> Imported:
         for made, printed in _figures(imported, clock, place, line):
             if made is not None:
                 made.evidence = {"row": place, "printed": printed}
-                made.aggregate = made.aggregate or "one figure of a listing; how it was averaged is not said"
+                raw = len(made.seconds[0]) > 1  # a list holds every pass
+                made.aggregate = "" if raw else "figure of a listing; how it was averaged is not said"
             keep(imported, made, place, line, "no positive number")
     if clock:
+        _add_limit(imported, clock)
         imported.machine |= {"sm_hz": int(clock[1]) * MHZ, "memory_hz": int(clock[2]) * MHZ, "bus_bits": int(clock[4])}
     return imported
+
+
+def _add_limit(imported: Imported, clock: re.Match[str]) -> None:
+    """Give the GPU's memory its limit, 2 * memory clock * bus width / 8, so that figures above it are found."""
+    graph = Topology("from-a-listing")
+    graph.add("machine", "machine")
+    graph.add("gpu:0", "gpu")
+    graph.add("vram:0", "vram", gpu="gpu:0")
+    limit = 2 * int(clock[2]) * MHZ * int(clock[4]) / 8
+    source = f"the listing: 2 * {clock[2]} MHz * {clock[4]} bit / 8"
+    graph.link("vram:0", "gpu:0", "hbm", limit or None, duplex=False, source=source)
+    imported.topology = graph.to_dict()
+    for line in imported.lines:
+        if line.probe == "hbm" and line.quantity == "bandwidth":
+            line.legs = [Leg("vram:0", "gpu:0")]
 
 
 def _figures(imported: Imported, clock: re.Match[str] | None, place: int, line: str) -> list[tuple[Line | None, str]]:
@@ -93,7 +111,6 @@ def _direct(block: int, text: str) -> Line | None:
     line = rated("weights", {"method": "direct", "block": block}, rates[0] * GB, mode="whole-file")
     if line is not None:
         line.seconds = [[1.0 / rate for rate in rates]]
-        line.aggregate = f"{len(rates)} passes, each a whole file"
     return line
 
 

@@ -27,6 +27,8 @@ _CASE = re.compile(
     r"all_to_host|host_to_all|all_to_one|one_to_all|all_from_one)"
     r"(_bidirectional)?(?:_memcpy)?(?:_(read|write))?_(ce|sm|tma)"
 )
+_LOCAL = re.compile(r"device_local_(copy|read|write)(?:_(ce|sm|tma))?")
+_LATENCY = re.compile(r"(host_device|device_to_device)_latency_(sm|tma)")
 _CHASE_NBYTES = 2 * MIB  # nvbandwidth's own, not to be chosen
 _ROUNDING = 0.0051  # of a cell with two decimals
 
@@ -51,6 +53,8 @@ def read(log: Log) -> Imported:
         _json_facts(data, imported)
     for case in cases:
         _take(imported, case)
+    if any(line.point.get("stream") == "mean of both" for line in imported.lines):
+        imported.normalise("nvbandwidth's totals of both directions are halved: a rate is that of one direction")
     if not cases and WRONG in log.text:
         imported.problem(f"nvbandwidth found wrong data: {_line_with(log.text, WRONG)}")
     return imported
@@ -122,24 +126,34 @@ def _take_cell(
 def _line(case: Case, place: int, row: int, column: int, value: float) -> Line | None:
     name = case.name
     many = {"gpus": str(column), **({"cpu": row} if row else {})}
-    if name == "device_local_copy":
-        point = {"kernel": "memcpy", "gpu": column, "buffers": "one"}
-        rule = "read and written: twice nvbandwidth's count"
-        line = rated("hbm", point, value * GB, case.nbytes, 2, moved_rule=rule, mode="events")
-        if line is not None:
-            line.legs = [Leg(f"vram:{column}", f"gpu:{column}")]
-        return line
-    if name == "host_device_latency_sm":
-        point = {"op": "chase", **many, "pattern": "stride", "nbytes": _CHASE_NBYTES}
-        return timed("pcie", point, value * NS, mode="kernel-clock")
-    if name == "device_to_device_latency_sm":
-        point = {"op": "chase", "gpu": row, "peer": column, "pattern": "stride", "nbytes": _CHASE_NBYTES}
-        return timed("p2p", point, value * NS, mode="kernel-clock")
+    if local := _LOCAL.fullmatch(name):
+        return _local_line(local, case.nbytes, column, value)
+    if latency := _LATENCY.fullmatch(name):
+        ends = many if latency[1] == "host_device" else {"gpu": row, "peer": column}
+        engine = {"engine": latency[2]} if latency[2] != "sm" else {}
+        point = {"op": "chase", **ends, **engine, "pattern": "stride", "nbytes": _CHASE_NBYTES}
+        return timed("pcie" if latency[1] == "host_device" else "p2p", point, value * NS, mode="kernel-clock")
     point_of = _point(case, place, row, column)
     if point_of is None:
         return None
     probe, point, mode = point_of
-    return rated(probe, point, value * GB, case.nbytes, moved_rule="the copy's bytes, once", mode=mode)
+    share, rule = 1.0, "the copy's bytes, once"
+    if point.get("stream") == "mean of both":
+        share, rule = 0.5, "one direction: half of nvbandwidth's sum of both"
+    return rated(probe, point, value * share * GB, case.nbytes, moved_rule=rule, mode=mode)
+
+
+def _local_line(local: re.Match[str], nbytes: int, column: int, value: float) -> Line | None:
+    """Return the line of a case within one GPU: a copy reads and writes what nvbandwidth counts once."""
+    kernel, engine = local[1] or "copy", local[2]
+    point = {"kernel": "memcpy" if kernel == "copy" else kernel, "gpu": column, "buffers": "one"}
+    point |= {"engine": engine} if engine else {}
+    factor = 2 if kernel == "copy" else 1
+    rule = "read and written: twice nvbandwidth's count" if factor == 2 else "what the kernel reads or writes"
+    line = rated("hbm", point, value * GB, nbytes, factor, moved_rule=rule, mode="events")
+    if line is not None:
+        line.legs = [Leg(f"vram:{column}", f"gpu:{column}")]
+    return line
 
 
 def _point(case: Case, place: int, row: int, column: int) -> tuple[str, dict[str, Any], str] | None:
@@ -169,10 +183,10 @@ def _point(case: Case, place: int, row: int, column: int) -> tuple[str, dict[str
 
 
 def _stream(count: int, place: int) -> dict[str, str]:
-    """Tell the three matrices of two directions apart: nvbandwidth 0.4 and later print each and their sum."""
-    if count == 1:
-        return {"counted": "not said: one direction or both"}
-    return [{}, {"stream": "the opposite one"}, {"stream": "sum of both"}][place] if place < 3 else {"stream": "?"}
+    """Tell the matrices of two directions apart: one (the measured direction) up to 0.5, then both and their sum."""
+    if count == 1 or place == 0:
+        return {}
+    return {"stream": "the opposite one" if place == 1 else "mean of both"}
 
 
 def _add_wrong(imported: Imported, case: Case) -> None:

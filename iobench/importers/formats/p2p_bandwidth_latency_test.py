@@ -70,7 +70,7 @@ def read(log: Log) -> Imported:
         _miss(imported, "no matrix is in the log")
     elif not any("Latency" in line and "CPU" not in line and _LATENCY.match(line) for line in lines):
         _miss(imported, "the log ends before the matrices of latency")
-    imported.normalise("copies between GPUs count their bytes once; bidirectional matrices both directions together")
+    imported.normalise("copies between GPUs count their bytes once; sums of both directions are halved")
     _devices(lines, imported)
     return imported
 
@@ -149,10 +149,10 @@ def _cell(imported: Imported, table: Table, place: int, row: int, column: int, t
             line.legs = [Leg(f"vram:{row}", f"gpu:{row}")]
     else:
         point |= {"traffic": "both" if table.both else "one", "mode": "events"}
-        if table.both:
-            point["stream"] = "sum of both"
-        line = rated("p2p", point, (value or 0.0) * GB, aggregate=_AGGREGATE, evidence=evidence, mode="events",
-                     moved_rule="both directions together" if table.both else "the copy's bytes, once")  # fmt: skip
+        share = 0.5 if table.both else 1.0  # the sample prints the sum of both directions
+        rule = "one direction: half of the printed sum of both" if table.both else "the copy's bytes, once"
+        rate = (value or 0.0) * share * GB
+        line = rated("p2p", point, rate, aggregate=_AGGREGATE, evidence=evidence, mode="events", moved_rule=rule)
     keep(imported, line, place, f"GPU {row}, {column}: {text}", "no positive number")
 
 

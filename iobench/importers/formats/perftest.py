@@ -30,7 +30,7 @@ _BANNER = re.compile(
     r"((?:Post List )?(?:Multicast )?(?:Bidirectional )?(?:Post List )?)(BW|Latency|Lat)(?: Test)?\b"
 )
 _HEADING = re.compile(r"^ *#bytes +(?:#sl +)?#iterations\b")
-_NAMES = re.compile(r"#bytes|#sl|#iterations|(?:99(?:\.9)?% percentile|BW [Pp]eak|BW [Aa]verage|BW Port[12]|MsgRate(?: Port[12])?|t_\w+|CPU_Util|tps average)\s*(?:\[[^\]]*\])?")  # fmt: skip  # noqa: E501
+_NAMES = re.compile(r"#bytes|#sl|#iterations|(?:99(?:\.9)?% percentile|BW [Mm]in|BW [Pp]eak|BW [Aa]verage|BW Port[12]|MsgRate(?: Port[12])?|t_\w+|CPU_Util|tps average)\s*(?:\[[^\]]*\])?")  # fmt: skip  # noqa: E501
 _PARAMETER = re.compile(r"([A-Z#][\w.*# /+-]{1,30}?)\s*:\s*(\S+)(?=\s|$)")
 _COMMAND = re.compile(r"\bib_(write|read|send|atomic)_(bw|lat)\b([^\n|]*)")
 _RAW = re.compile(r"^#, (usec|cycles)\s*$")
@@ -219,7 +219,10 @@ def _bandwidth(
     if printed and by_rate and abs(printed - by_rate) > _ROUNDING * scale + 0.02 * printed:
         bytes_per_s = printed
         notes.append(f"the message rate gives {by_rate / MB:.1f} MB/s, the average {printed / MB:.1f}")
-    direction = "both directions together" if test.both else "one direction"
+    direction = "one direction"
+    if test.both:
+        bytes_per_s, direction = bytes_per_s / 2, "one direction: half of perftest's sum of both"
+        imported.normalise("bidirectional rates of perftest are sums: halved, a rate is that of one direction")
     return rated(
         "rdma", _point(test, nbytes), bytes_per_s, nbytes, mode="pipelined", evidence=evidence, notes=notes,
         moved_rule=f"the message, {direction}", aggregate="mean time of one message over all iterations",
