@@ -17,6 +17,7 @@ Definitions, so that two tools can be compared:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +76,24 @@ def median_interval(groups: Sequence[np.ndarray], confidence: float = CONFIDENCE
     return Interval(centre, low, high, len(pooled), len(arrays))
 
 
+def median_intervals(samples: np.ndarray, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return medians, lower and upper ends [point] of samples [point][group][sample], as ``median_interval`` does."""
+    points, groups, count = samples.shape
+    if groups == count == 1:
+        return samples[:, 0, 0], samples[:, 0, 0], samples[:, 0, 0]
+    medians = np.median(samples, axis=2)
+    centres = np.median(medians, axis=1)
+    ordered = np.sort(samples.reshape(points, groups * count), axis=1)
+    k = _rank(groups * count, confidence)
+    if groups == 1:
+        batches = min(_BATCHES, count // _MIN_BATCH)
+        parts = np.array_split(samples[:, 0, :], batches if batches >= 2 else count, axis=1)
+        medians = np.stack([np.median(part, axis=1) for part in parts], axis=1)
+    low, high = _log_ts(medians, confidence, repeat=groups > 1)
+    lows, highs = np.minimum(low, ordered[:, k]), np.maximum(high, ordered[:, -1 - k])
+    return centres, np.minimum(lows, centres), np.maximum(highs, centres)
+
+
 def tails(groups: Sequence[np.ndarray]) -> Tails:
     """Return the tail quantiles of all samples together."""
     pooled = np.concatenate([np.asarray(g, dtype=float) for g in groups])
@@ -88,11 +107,16 @@ def tails(groups: Sequence[np.ndarray]) -> Tails:
 
 def _order_statistics(pooled: np.ndarray, confidence: float) -> tuple[float, float]:
     ordered = np.sort(pooled)
-    n = len(ordered)
+    k = _rank(len(ordered), confidence)
+    return float(ordered[k]), float(ordered[-1 - k])
+
+
+@functools.cache
+def _rank(n: int, confidence: float) -> int:
+    """Return which order statistic from either end bounds the median of ``n`` samples."""
     k = int(np.searchsorted(special.bdtr(np.arange(n + 1), n, 0.5), (1 - confidence) / 2))
     # With few samples no order statistic reaches the confidence: the whole range is all there is.
-    k = max(k - 1, 0)
-    return float(ordered[k]), float(ordered[n - 1 - k])
+    return max(k - 1, 0)
 
 
 def _medians_for_spread(arrays: list[np.ndarray]) -> np.ndarray:
@@ -113,3 +137,15 @@ def _log_t(medians: np.ndarray, confidence: float, repeat: bool) -> tuple[float,
     half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(ddof=1) * math.sqrt(variance)
     half = min(half, _MOST_HALF)
     return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))
+
+
+def _log_ts(medians: np.ndarray, confidence: float, repeat: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return what ``_log_t`` gives for each row of ``medians`` [point][part], all positive."""
+    k = medians.shape[1]
+    if k < 2:
+        return medians[:, 0], medians[:, 0]
+    logs = np.log(medians)
+    variance = 1 / k + (math.pi / 2 / (k + math.pi / 2 - 1) if repeat else 0.0)
+    half = special.stdtrit(k - 1, (1 + confidence) / 2) * logs.std(axis=1, ddof=1) * math.sqrt(variance)
+    half = np.minimum(half, _MOST_HALF)
+    return np.exp(logs.mean(axis=1) - half), np.exp(logs.mean(axis=1) + half)

@@ -50,3 +50,18 @@ def test_half_width_is_student_t_of_the_launches():
     for count in (3, 5, 10):
         expected = stats.t.ppf(0.975, count - 1) * np.sqrt(count / (count - 1)) * 0.1
         assert bootstrap.half_width(draws, 5.0, bootstrap.widening(count)) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("shape", [(3, 10), (5, 7), (3, 1)])
+def test_sizes_of_equal_shape_are_drawn_at_once_and_alike(shape):
+    series = np.exp(np.random.default_rng(1).normal(0, 0.3, (2, *shape)))
+    together, parts = bootstrap.joint_draws([list(groups) for groups in series], 1, 8000)
+    assert parts == shape[0]
+    for groups, draws in zip(series, together, strict=True):
+        alone = bootstrap.median_draws(list(groups), np.random.default_rng(2), draws=8000)
+        assert stats.ks_2samp(draws, alone).statistic < 0.04
+
+
+def test_one_value_for_each_size_needs_no_draws():
+    draws, parts = bootstrap.joint_draws([[np.array([2.0])], [np.array([3.0])]], 0)
+    assert (draws.tolist(), parts) == ([[2.0], [3.0]], 1)

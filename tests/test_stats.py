@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from iobench.stats import median_interval, tails
+from iobench.stats import median_interval, median_intervals, tails
 
 SECONDS = st.floats(1e-9, 1e3)
 GROUPS = st.lists(st.lists(SECONDS, min_size=1, max_size=30), min_size=1, max_size=5)
@@ -159,3 +159,13 @@ def test_a_second_run_of_as_many_launches_lies_in_the_interval(launches: int) ->
         interval, second = median_interval(run()), median_interval(run()).median
         inside += interval.low <= second <= interval.high
     assert inside / 400 >= 0.92
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (1, 9), (1, 40), (2, 1), (3, 10), (5, 7)])
+def test_many_points_at_once_get_the_interval_of_each(shape):
+    samples = np.exp(np.random.default_rng(4).normal(0, 0.2, (6, *shape)))
+    medians, lows, highs = median_intervals(samples)
+    each = [median_interval(list(point)) for point in samples]
+    assert medians == pytest.approx([one.median for one in each])
+    assert lows == pytest.approx([one.low for one in each])
+    assert highs == pytest.approx([one.high for one in each])

@@ -12,6 +12,8 @@ size out in turn is one call.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 _WIDTH = 0.3  # of the gap around the size asked for, in log(size): the local fit's Gaussian
@@ -38,12 +40,21 @@ def left_out(sizes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     if count < 3:
         return np.empty((rows, 0))
     inner = np.arange(1, count - 1)
-    keep = np.array([np.delete(np.arange(count), index) for index in inner])
+    keep = others(count)
     shape = (rows * len(inner), count - 1)
     wanted, truth = sizes[:, inner].ravel(), seconds[:, inner].ravel()
     guess = _blend(sizes[:, keep].reshape(shape), seconds[:, keep].reshape(shape), wanted)
     errors: np.ndarray = np.abs(guess / truth - 1).reshape(rows, len(inner))
     return errors
+
+
+@cache
+def others(count: int) -> np.ndarray:
+    """Return the indices [inner index - 1][...] of all sizes but one, for each inner size of ``count``."""
+    rows, columns = np.arange(1, count - 1)[:, None], np.arange(count - 1)
+    out = np.where(columns < rows, columns, columns + 1)
+    out.flags.writeable = False
+    return out
 
 
 def _interval(sizes: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -69,9 +69,30 @@ def median_draws(
 def joint_draws(series: Sequence[Sequence[np.ndarray]], seed: int, draws: int = DRAWS) -> tuple[np.ndarray, int]:
     """Return bootstrap medians [size][draw] of a series of sizes, and the least number of parts of any size."""
     rng = np.random.default_rng(seed)
+    if all(len(groups) == 1 and len(groups[0]) == 1 for groups in series):
+        # one value each: every draw would be that value
+        return np.array([[float(groups[0][0])] for groups in series]), 1
     parts = [units(groups) for groups in series]
+    if len({len(part) for part in parts}) == 1 and len({len(array) for part in parts for array in part}) == 1:
+        return _even_draws(np.array(parts), rng, draws), len(parts[0])
     picks = rng.random((draws, max(len(part) for part in parts)))
     return np.array([median_draws(part, rng, picks) for part in parts]), min(len(part) for part in parts)
+
+
+def _even_draws(parts: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
+    """Return the bootstrap medians [size][draw] of samples [size][part][sample], all at once."""
+    sizes, count, n = parts.shape
+    ordered = np.sort(parts, axis=2)
+    picks = rng.integers(0, count, (draws, count))
+    k = (n + 1) // 2
+    first = rng.beta(k, n - k + 1, (sizes, draws, count))
+    which = np.arange(sizes)[:, None, None], picks[None, :, :]
+    medians = ordered[*which, np.minimum((first * n).astype(int), n - 1)]
+    if n % 2 == 0:
+        # an even sample has two middle values: the next uniform above the first is the least of n-k more
+        second = first + (1 - first) * (1 - rng.random(first.shape) ** (1 / (n - k)))
+        medians = (medians + ordered[*which, np.minimum((second * n).astype(int), n - 1)]) / 2
+    return np.asarray(np.median(medians, axis=2))
 
 
 def half_width(draws: np.ndarray, centre: float, widening: float, confidence: float = CONFIDENCE) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,20 @@ from iobench.fit import bootstrap, kinds
 from iobench.fit.merge import Merged, merge
 from iobench.fit.model import FitPoint, Measured, Model, between_error
 from iobench.fit.series import Kind, Series
-from iobench.stats import median_interval
+from iobench.stats import median_interval, median_intervals
 
 _ENOUGH_LAUNCHES = 3
 _MISFIT = 0.01  # relative: no formula holds better than this at every size
 
 
-def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **options: Any) -> Model:
+def fit(
+    points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, draws: int = bootstrap.DRAWS, **options: Any
+) -> Model:
     """Fit a model of ``kind`` to ``points`` (seconds per operation at each size).
 
-    The same points and ``seed`` give the same model. ``options`` are the kind's own: "levels" takes
-    ``edges``, (name, nbytes) of each cache. Sizes of 0 bytes and sizes without samples are left out with a
-    finding; aggregates of another tool (FitPoint.aggregate) are said to be such.
+    The same points, ``seed`` and number of bootstrap ``draws`` give the same model. ``options`` are the kind's
+    own: "levels" takes ``edges``, (name, nbytes) of each cache. Sizes of 0 bytes and sizes without samples are
+    left out with a finding; aggregates of another tool (FitPoint.aggregate) are said to be such.
     Raises UserError for an unknown kind or option, for times that are no positive numbers and for
     fewer sizes than the kind needs.
     """
@@ -44,7 +46,7 @@ def fit(points: Iterable[FitPoint], kind: str = "hockney", seed: int = 0, **opti
         count = "1 launch" if launches == 1 else f"{launches} launches"
         findings.append(f"only {count}: the intervals do not hold what differs between processes; run at least three")
     measured = _measured(merged)
-    series = _series(merged, measured, seed)
+    series = _series(merged, measured, seed, draws)
     estimate = chosen.estimate(series, options)
     return Model(
         kind=kind,
@@ -66,24 +68,35 @@ def _check_options(kind: Kind, options: dict[str, Any]) -> None:
 
 
 def _measured(points: list[Merged]) -> list[Measured]:
-    intervals = [median_interval(point.groups) for point in points]
+    medians, lows, highs = _intervals(points)
     return [
-        Measured(point.nbytes, i.median, i.low, i.high, dict(point.extra))
-        for point, i in zip(points, intervals, strict=True)
+        Measured(point.nbytes, float(median), float(low), float(high), dict(point.extra))
+        for point, median, low, high in zip(points, medians, lows, highs, strict=True)
     ]
 
 
-def _series(points: list[Merged], measured: list[Measured], seed: int) -> Series:
-    draws, parts = bootstrap.joint_draws([point.groups for point in points], seed)
+def _intervals(points: list[Merged]) -> Sequence[Sequence[float] | np.ndarray]:
+    """Return medians and both ends of their intervals, at once where all points have as many samples."""
+    if all(len(point.groups) == 1 and len(point.groups[0]) == 1 for point in points):
+        values = [point.groups[0][0] for point in points]
+        return values, values, values
+    if len({len(point.groups) for point in points}) == 1 and len({len(g) for p in points for g in p.groups}) == 1:
+        return median_intervals(np.array([point.groups for point in points]))
+    found = [median_interval(point.groups) for point in points]
+    return [i.median for i in found], [i.low for i in found], [i.high for i in found]
+
+
+def _series(points: list[Merged], measured: list[Measured], seed: int, draws: int) -> Series:
+    drawn, parts = bootstrap.joint_draws([point.groups for point in points], seed, draws)
     seconds = np.array([point.seconds for point in measured])
     return Series(
         nbytes=np.array([float(point.nbytes) for point in points]),
         seconds=seconds,
         low=np.array([point.low for point in measured]),
         high=np.array([point.high for point in measured]),
-        draws=draws,
+        draws=drawn,
         widening=bootstrap.widening(parts),
-        weights=_weights(draws, seconds),
+        weights=_weights(drawn, seconds),
         parts=parts,
         launches=_launches(points),
         extra={name: np.array([point.extra[name] for point in measured]) for name in measured[0].extra},
@@ -104,6 +117,6 @@ def _weights(draws: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 def _launches(points: list[Merged]) -> np.ndarray | None:
     counts = {len(point.groups) for point in points}
-    if len(counts) != 1:
+    if len(counts) != 1 or counts == {1}:
         return None
     return np.array([[np.median(group) for group in point.groups] for point in points])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,9 @@ def merge(points: Iterable[FitPoint], extras: tuple[str, ...] = ()) -> tuple[lis
     empty = sum(not point.groups for point in merged.values() if point.nbytes > 0)
     if empty:
         findings.append(f"{empty} sizes without samples were left out")
+    if not _positive([group for point in merged.values() for group in point.groups]):
+        bad = next(point.nbytes for point in merged.values() if not _positive(point.groups))
+        raise UserError(f"size {bad} holds a time that is no positive number; measure it again")
     kept = [point for point in merged.values() if point.nbytes > 0 and point.groups]
     return sorted(kept, key=lambda point: (point.nbytes, [str(value) for _, value in point.extra])), findings
 
@@ -54,7 +58,10 @@ def _extra(point: FitPoint, extras: tuple[str, ...]) -> tuple[tuple[str, Any], .
 
 
 def _groups(point: FitPoint) -> list[np.ndarray]:
-    groups = [np.asarray(group, dtype=float) for group in point.groups if len(group)]
-    if any(not np.all(np.isfinite(group) & (group > 0)) for group in groups):
-        raise UserError(f"size {point.nbytes} holds a time that is no positive number; measure it again")
-    return groups
+    return [np.asarray(group, dtype=float) for group in point.groups if len(group)]
+
+
+def _positive(groups: list[np.ndarray]) -> bool:
+    together = np.concatenate(groups) if groups else np.ones(1)
+    # NaN compares as false, and so fails both
+    return bool(together.min() > 0 and together.max() < math.inf)

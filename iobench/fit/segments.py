@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iobench.fit import between
 from iobench.fit.between import nonnegative
 
 MOST = 5
@@ -59,7 +60,7 @@ def left_out(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> np.
         return np.empty(0)
     starts, _ = _cut(sizes, np.repeat(seconds[None, :], count - 2, axis=0), weights, 0, True)
     # each row: the stretch of the others that holds the size left out
-    others = np.array([np.delete(np.arange(count), index) for index in range(1, count - 1)])
+    others = between.others(count)
     known, wanted = sizes[others], sizes[1:-1, None]
     row, begins = np.arange(count - 2)[:, None], starts > 0
     edges = np.sqrt(known[row, np.maximum(starts - 1, 0)] * known[row, np.maximum(starts, 0)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from iobench.fit.series import Series
 from iobench.units import format_seconds, format_size
 
@@ -12,15 +14,15 @@ _MOST_SENTENCES = 3
 
 def breaks(series: Series, advice: str) -> list[str]:
     """Return a sentence for each place where time falls with size, or grows far faster than it."""
+    growth = series.seconds[1:] / series.seconds[:-1]
+    falls = (growth < _FALL) & (series.high[1:] < series.low[:-1])
+    cliffs = ~falls & (growth > _CLIFF * series.nbytes[1:] / series.nbytes[:-1])
     out = []
-    for index in range(1, len(series.nbytes)):
-        before, after = series.seconds[index - 1], series.seconds[index]
-        sizes = [format_size(int(series.nbytes[i])) for i in (index - 1, index)]
-        times = f"{format_seconds(before)} to {format_seconds(after)}"
-        if after < _FALL * before and series.high[index] < series.low[index - 1]:
-            out.append(f"non-monotone at {sizes[1]}: the time falls from {times} after {sizes[0]}; {advice}")
-        elif after / before > _CLIFF * series.nbytes[index] / series.nbytes[index - 1]:
-            out.append(f"cliff at {sizes[1]}: the time grows from {times} after {sizes[0]}; {advice}")
+    for index in np.flatnonzero(falls | cliffs) + 1:
+        before, after = (format_size(int(series.nbytes[i])) for i in (index - 1, index))
+        times = f"{format_seconds(series.seconds[index - 1])} to {format_seconds(series.seconds[index])}"
+        what, moves = ("non-monotone", "falls") if falls[index - 1] else ("cliff", "grows")
+        out.append(f"{what} at {after}: the time {moves} from {times} after {before}; {advice}")
     if len(out) > _MOST_SENTENCES:
         out[_MOST_SENTENCES:] = [f"{len(out) - _MOST_SENTENCES} more such breaks at larger sizes"]
     return out

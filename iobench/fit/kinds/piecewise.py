@@ -23,6 +23,7 @@ from iobench.units import format_rate, format_seconds, format_size
 
 _BREAK_DRAWS = 100  # each is a search of its own
 _SURE = 0.95
+_TINY = 1e-12
 _OFFSET = 3.0  # times what the hops take: an offset that has another cause
 _ADVICE = "measure sizes in between to see where"
 
@@ -105,11 +106,13 @@ def _standard_errors(
     sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray, variance: float
 ) -> tuple[float, float]:
     """Return the standard errors of a and 1/B by the scatter about the whole curve's stretches."""
-    scale = np.array([seconds.min(), seconds.max() / sizes[-1]])
-    rows = np.column_stack((scale[0] / seconds, scale[1] * sizes / seconds))
-    covariance = np.linalg.pinv(rows.T @ (rows * weights[:, None])) * variance
-    a, inverse = np.sqrt(np.maximum(np.diag(covariance), 0.0)) * scale
-    return float(a), float(inverse)
+    fixed, growing = seconds.min() / seconds, sizes / sizes[-1] * seconds.min() / seconds
+    pp, pq, qq = (float(weights @ part) for part in (fixed * fixed, fixed * growing, growing * growing))
+    det = pp * qq - pq * pq
+    if det <= _TINY * pp * qq:
+        return 0.0, 0.0  # one size, or all alike: nothing tells a from 1/B
+    unit = float(seconds.min())
+    return math.sqrt(variance * qq / det) * unit, math.sqrt(variance * pp / det) * unit / float(sizes[-1])
 
 
 def _breaks(series: Series, cut: Cut, known: bool) -> dict[str, Parameter]:
@@ -119,7 +122,9 @@ def _breaks(series: Series, cut: Cut, known: bool) -> dict[str, Parameter]:
     if not known and np.ptp(series.draws, axis=1).any():
         again = segments.search(series.nbytes, series.draws.T[:_BREAK_DRAWS], series.weights, pieces=len(cut.starts))
         drawn = np.array([other.starts[1:] for other in again])
-    low, high = (np.quantile(drawn, (1 + sign * _SURE) / 2, axis=0).round().astype(int) for sign in (-1, 1))
+    low = high = np.array(cut.starts[1:])
+    if len(drawn) > 1:
+        low, high = (np.quantile(drawn, (1 + sign * _SURE) / 2, axis=0).round().astype(int) for sign in (-1, 1))
     out = {}
     for number, start in enumerate(cut.starts[1:], 1):
         first, last = min(low[number - 1], start), max(high[number - 1], start)
