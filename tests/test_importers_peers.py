@@ -430,3 +430,14 @@ def test_no_cut_log_gives_a_number_that_the_whole_one_does_not_have(cut: float) 
             assert (record.key.split(',"nbytes"')[0], round(record.bytes_per_s)) in {
                 (key.split(',"nbytes"')[0], round(moved / seconds)) for key, moved, seconds in whole
             }
+
+
+def test_gdscheck_two_grammars_one_reader() -> None:
+    new = read("gdscheck-new-grammar-platform-error.txt")
+    gds = new.header.machine["gds"]
+    assert gds["ways"] == {"NVMe": ["c2c", "nvfs", "compat"], "NFS": ["compat"], "WekaFS": []}
+    assert gds["platform_verified"] is False
+    assert any("Invalid argument" in warning for warning in new.warnings)
+    old = read("gdscheck-old-grammar.txt")
+    assert old.header.machine["gds"]["ways"] == {"NVMe P2PDMA": ["supported"], "NVMe": [], "NFS": ["supported"]}
+    assert any("IOMMU is enabled" in warning for warning in old.warnings)
