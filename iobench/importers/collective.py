@@ -6,6 +6,7 @@ for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, gather, scat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,14 +61,15 @@ def moved_of(op: str, nbytes: int, ranks: int) -> tuple[int, str]:
     return round(nbytes * k * (ranks - 1) / ranks), f"bus bytes: nbytes * {'2' if k == 2 else ''}(n-1)/n"
 
 
-def ranks_from(op: str, ratio: float, doubt: float) -> int | None:
-    """Return the number of ranks that a printed busbw / algbw shows; None where it does not single one out."""
-    k = rounds(op)
-    if not k or not ratio > 0 or ratio >= k:
-        return None
+def ranks_from(op: str, ratio: float, doubt: float) -> tuple[int, int]:
+    """Return the least and the largest number of ranks that a printed busbw / algbw can be of; least > largest: none.
+
+    ``op`` must have a factor k(n-1)/n.
+    """
+    k = rounds(op) or 1
     ends = [k / (k - min(max(value, 0.0), k * (1 - 1 / _MOST_RANKS))) for value in (ratio - doubt, ratio + doubt)]
-    low, high = (round(ends[0] + 0.499999), int(ends[1] + 1e-9))
-    return low if low == high and low >= 2 else None
+    least = max(math.ceil(ends[0] - 1e-9), 2)
+    return (least, int(ends[1] + 1e-9)) if ratio - doubt < k else (2, 1)
 
 
 def parts_of(count: int, elements: int) -> int:
@@ -230,7 +232,7 @@ def _moved(sweep: Sweep, nbytes: int) -> tuple[int, str]:
     if rounds(op) is not None and (ranks or rounds(op) == 0):
         return moved_of(op, nbytes, ranks or 1)
     if sweep.ratio:
-        return round(nbytes * sweep.ratio), "bus bytes: nbytes * busbw / algbw as printed"
+        return max(round(nbytes * sweep.ratio), 0), "bus bytes: nbytes * busbw / algbw as printed"
     return 0, ""
 
 

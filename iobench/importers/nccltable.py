@@ -31,7 +31,7 @@ _NAMES_BY_WIDTH = {
     5: ("time", "algbw", "busbw", "copybw", "wrong"),
     8: ("time", "algbw", "busbw", "wrong", "i_min", "i_max", "i_p99", "i_cv%"),
 }
-_OLD = "algbw is by the definition before 2020 (what one rank sends to the others): nbytes / time is used"
+OLD_DEFINITION = "algbw is by the definition before 2020 (what one rank sends to the others): nbytes / time is used"
 _MS = "times are in ms, as before nccl-tests 2"
 _US_PER_GB = GB * US
 _CLOSE = 0.005
@@ -231,7 +231,12 @@ def seconds_of(nbytes: int, side: Side, shared: float) -> tuple[float, str, str]
         return time * US, "", ""
     doubt = half_unit(side.time) / time + _SLACK
     printed = 1.02 * half_unit(side.algbw)
-    for unit, share, said in ((US, 1.0, ""), (US, shared, _OLD), (MS, 1.0, _MS), (MS, shared, f"{_MS}; {_OLD}")):
+    for unit, share, said in (
+        (US, 1.0, ""),
+        (US, shared, OLD_DEFINITION),
+        (MS, 1.0, _MS),
+        (MS, shared, f"{_MS}; {OLD_DEFINITION}"),
+    ):
         wanted = share * nbytes / (time * unit) / GB
         if share and abs(algbw - wanted) <= printed + wanted * doubt:
             return time * unit, said, ""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from iobench.importers.collective import OPS
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
-from iobench.importers.ncclrun import NcclRun, Reading, options_of
+from iobench.importers.ncclreading import Reading
+from iobench.importers.ncclrun import NcclRun, options_of
 from iobench.importers.nccltable import Layout, Row, find, layout, parse, whole
 from iobench.nccl.log import Told
 

@@ -24,7 +24,8 @@ def to_run(log: Log, imported: Imported) -> Run:
     """Return the Run; UserError where the log held neither a row that could be read nor facts of a machine."""
     title = all_formats()[imported.format].TITLE
     lines = _sound(imported)
-    if not lines and not (imported.machine or imported.topology):
+    state = all_formats()[imported.format].STATE
+    if not lines and not (state and (imported.machine or imported.topology)):
         raise UserError(_nothing(log, imported, title))
     lines = _count_launches(lines)
     header = Header(

@@ -16,7 +16,8 @@ from iobench.errors import UserError
 from iobench.importers.collective import DTYPES, OPS
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
-from iobench.importers.ncclrun import NcclRun, Reading
+from iobench.importers.ncclreading import Reading
+from iobench.importers.ncclrun import NcclRun
 from iobench.importers.nccltable import Row, Side
 from iobench.importers.nccltext import version_text
 from iobench.units import US

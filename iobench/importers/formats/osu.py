@@ -32,6 +32,7 @@ _WINDOW = re.compile(r"window size: *(\d{1,9})")
 _PROCESSES = re.compile(r"(?:-np|--np|-n|--ntasks)[ =]+(\d{1,6})\b(?=.*\bosu_)|with (\d{1,6}) processes")
 _FIGURE = re.compile(r"\d{1,15}(?:\.\d*)?(?:e[+-]?\d{1,3})?$", re.I)
 _SIZE = re.compile(r"\d{1,19}$")
+_TAG = re.compile(r"^(?:\s*(?:\[\d+,\d+\]<std\w+>:|\d+: |>))+")
 _LONGEST = 1024
 
 # the title's words -> canonical operation; a non-blocking collective is another thing (its overlap)
@@ -100,7 +101,7 @@ class _Reading:
     def read(self) -> Imported:
         for number, line in enumerate(self.log.lines, start=1):
             if len(line) <= _LONGEST:
-                self._line(number, line.strip())
+                self._line(number, _TAG.sub("", line).strip())
         self._end()
         self.imported.lines = [*self.collector.finish(), *self.other]
         return self.imported

@@ -123,7 +123,8 @@ def _ranks(found: list[_Figure]) -> int | None:
             ratio = number(busbw) / algbw
             doubt = (_HALF_STEP / number(busbw) + half_unit(time) / number(time)) * ratio
             if doubt < 0.02:
-                shown.add(ranks_from("all_reduce", ratio, doubt))
+                least, largest = ranks_from("all_reduce", ratio, doubt)
+                shown.add(least if least == largest else None)
     return shown.pop() if len(shown) == 1 else None
 
 
