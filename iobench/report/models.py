@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from iobench.cxl import stages
 from iobench.fit import Fitted, Model, Parameter, fit_run
 from iobench.record import Run
 from iobench.report.names import percent, range_text
@@ -36,6 +37,12 @@ def models_of(run: Run) -> list[Fitted]:
         run.derived["models"] = fit_run(run)
     found: list[Fitted] = run.derived["models"]
     return found
+
+
+def view_of(run: Run) -> ModelsView:
+    """Return the models of a run as text, and where the latency of far memory goes."""
+    view = models_view(models_of(run))
+    return replace(view, findings=(*view.findings, *stages.sentences(run)))
 
 
 def models_view(every: Sequence[Fitted]) -> ModelsView:

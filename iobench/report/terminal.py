@@ -40,7 +40,7 @@ def show(console: Console, run: Run) -> None:
 
 def show_models(console: Console, run: Run) -> None:
     """Print parameters with intervals, then findings and the series without a model."""
-    view = models.models_view(models.models_of(run))
+    view = models.view_of(run)
     if view.rows:
         console.print(_table(models.COLUMNS, view.rows, models.NUMERIC))
     for name, sentence in view.findings:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from iobench import topology
 from iobench.check import Verdict, judge, topology_of
 from iobench.record import Run
-from iobench.report import facts
+from iobench.report import facts, models
 from iobench.report.charts import charts_of
 from iobench.report.figures import FigureView, figures_of
 from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
 from iobench.report.matrix import MatrixView, matrices_of
-from iobench.report.models import ModelsView, models_of, models_view
+from iobench.report.models import ModelsView
 from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices, skipped_whole
 from iobench.report.roofline import rooflines_of
@@ -81,7 +81,7 @@ def view_of(run: Run) -> View:
         notices=tuple(notices(run, verdicts)),
         tiles=tuple(best_per_chart(keys)[:_MOST_TILES]),
         keys=tuple(keys),
-        models=models_view(models_of(run)),
+        models=models.view_of(run),
         sections=sections,
         topology=topology_text(run),
         facts=tuple(facts.rows({**machine, **request, **run.header.environment})),
