@@ -172,3 +172,43 @@ def test_one_run_alone_says_what_to_do(tmp_path):
     done = invoke(folder)
     assert isinstance(done.exception, UserError)
     assert "--by AXIS" in str(done.exception)
+
+
+def pairs(rate, name, gpus=4):
+    made = []
+    for gpu in range(gpus):
+        for peer in range(gpus):
+            if gpu != peer:
+                slow = 0.5 if (gpu, peer) == (1, 2) and name == "two" else 1.0
+                point = {"op": "copy", "gpu": gpu, "peer": peer, "nbytes": 1 << 28}
+                made += hockney("p2p", [1 << 28], 10 * US, rate * slow, point=point, seed=f"{name}{gpu}{peer}")
+    made = run_of(made, name=name)
+    made.header.run_id = name
+    return made
+
+
+def test_pairs_of_gpus_become_heat_maps_and_a_map_of_ratios():
+    from iobench.report.contrast_matrices import matrices_of
+    from iobench.report.contrasted import at_one_size
+
+    found = asked(pairs(400 * GB, "one"), pairs(380 * GB, "two")).contrast
+    assert len(at_one_size(found)) == 12
+    figures = matrices_of(at_one_size(found))
+    assert [figure.title.partition(":")[0] for figure in figures] == ["A", "B", "B over A"]
+    assert "1 to 2: 0.47" in figures[2].alt or "1 to 2: 0.48" in figures[2].alt
+    assert "<image" not in figures[2].svg
+    assert ElementTree.fromstring(figures[0].svg) is not None
+
+
+def test_a_size_that_no_source_states_is_compared_by_rate(tmp_path):
+    from iobench.compare import contrast
+
+    log = ROOT / "tests" / "fixtures" / "nvbandwidth" / "0.8-2x-h200.txt"
+    other = tmp_path / "other.txt"
+    slower = re.sub(r"39\d\.\d\d", lambda found: f"{float(found[0]) / 2:.2f}", log.read_text())
+    other.write_text(slower)
+    found = contrast([sources.open(log), sources.open(other)])
+    copies = [m for m in found.matches if m.curves[0].probe == "p2p" and m.curves[0].axes.get("op") == "copy"]
+    assert {m.sizes for m in copies} == {(0,)}
+    ratios = [fight.ratios[0].value for m in copies for fight in m.duels]
+    assert min(ratios) == pytest.approx(0.5, rel=0.01)

@@ -149,7 +149,7 @@ def _title(group: Sequence[Curve]) -> str:
     ]
     if group[0].mode and all(curve.mode == group[0].mode for curve in group):
         words.append(group[0].mode)
-    return f"{group[0].probe}: {', '.join(words)}" if words else group[0].probe
+    return f"{group[0].probe}: {', '.join(dict.fromkeys(words))}" if words else group[0].probe
 
 
 def differing(match: Match) -> dict[str, str]:

@@ -72,7 +72,7 @@ def duel(a: Curve, b: Curve) -> Duel | None:
 def ratio_at(a: Curve, b: Curve, nbytes: int) -> Ratio:
     """Return B's speed over A's at a size that both reach."""
     first, second = a.at(nbytes), b.at(nbytes)
-    value = first.seconds / second.seconds
+    value = first.seconds / second.seconds * _more_bytes(a, b, nbytes)
     halves = (first.log_half, second.log_half)
     if halves[0] is None or halves[1] is None:
         low = high = None
@@ -80,6 +80,12 @@ def ratio_at(a: Curve, b: Curve, nbytes: int) -> Ratio:
         half = 0.0 if a.run_id == b.run_id and a.records == b.records else math.hypot(halves[0], halves[1])
         low, high = value * math.exp(-half), value * math.exp(half)
     return Ratio(nbytes, value, low, high, first.measured and second.measured, _verdict(a, b, value, low, high))
+
+
+def _more_bytes(a: Curve, b: Curve, nbytes: int) -> float:
+    """Return how many times A's bytes B moved where no size is stated and only the rates can be compared; else 1."""
+    moved = a.moved_at(0), b.moved_at(0)
+    return moved[1] / moved[0] if nbytes == 0 and all(moved) else 1.0
 
 
 def _verdict(a: Curve, b: Curve, value: float, low: float | None, high: float | None) -> str:
@@ -156,6 +162,8 @@ def _sentence(duel: Duel) -> str:
     ratios = duel.ratios
     spans = _spans(ratios, a, b)
     if not spans:
+        if len(ratios) == 1:
+            return f"{a} and {b} are the same" if ratios[0].verdict == "same" else f"{a} or {b}: unclear"
         where = f"{format_size(ratios[0].nbytes)} to {format_size(ratios[-1].nbytes)}"
         same = all(ratio.verdict == "same" for ratio in ratios)
         return f"{a} and {b} are the same ({where})" if same else f"{a} or {b}: unclear at every size ({where})"
@@ -175,6 +183,8 @@ def _one_winner(duel: Duel, span: list[Ratio]) -> str:
     factors = [ratio.value if winner == duel.b.letter else 1 / ratio.value for ratio in span]
     ends = f"{format_size(span[0].nbytes)} to {format_size(span[-1].nbytes)}"
     count = len(duel.ratios)
+    if count == 1:
+        return f"{winner} is faster: {factors[0]:.2f} times {loser}'s speed"
     where = f"every size compared ({ends})" if len(span) == count else f"{len(span)} of {count} sizes"
     rest = "" if len(span) == count else ", the same or unclear at the others"
     how = (

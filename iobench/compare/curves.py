@@ -50,6 +50,8 @@ class Time:
 class Curve:
     """The records of one series, in rising size; ``letter`` names the run they come from.
 
+    A size of 0 is one that the source doesn't state: such a record is a series of its own.
+
     ``axes`` are the points' axes without the size, ``library`` the versions that made the numbers, ``shape`` how
     ranks were spread over processes, ``round_trip`` half or full where a latency says which; "" where unknown.
     ``limit`` is the rate of the links in bytes/s where whoever published the curve states it.
@@ -96,6 +98,10 @@ class Curve:
             return _time(middle, low, high, known=self.known, measured=False)
         said = self.model.predict(nbytes)
         return _time(said.seconds, said.low, said.high, known=self.known, measured=False)
+
+    def moved_at(self, nbytes: int) -> int:
+        """Return the bytes that one operation moved at a measured size, 0 where it is not one."""
+        return self._by_size[nbytes].moved if nbytes in self._by_size else 0
 
     def log_draws(self, nbytes: int) -> np.ndarray:
         """Return bootstrap draws of the logarithm of the time at a size within the range."""
@@ -157,9 +163,10 @@ def curves_of(run: Run, letter: str, name: str) -> tuple[list[Curve], dict[str, 
         verdict = verdicts[record.key]
         if not verdict.usable or not record.time.low > 0:
             left_out[verdict.status] = left_out.get(verdict.status, 0) + 1
-        elif record.nbytes > 0:
+        else:
             axes = repr(sorted((axis, str(value)) for axis, value in record.point.items() if axis != SIZE_AXIS))
-            groups.setdefault((record.probe, record.quantity, record.mode, axes), []).append(record)
+            key = (record.probe, record.quantity, record.mode, axes, str(record.nbytes > 0))
+            groups.setdefault(key, []).append(record)
     return [_curve(run, letter, name, records, verdicts) for records in groups.values()], left_out
 
 

@@ -16,7 +16,7 @@ from iobench.compare.curves import Curve
 # where the bytes went and who carried them: what a comparison of topologies is about
 SYSTEM_AXES = (
     "transport", "engine", "backend", "ranks", "nodes", "algo", "proto", "placement", "transport_type", "gpu", "gpus",
-    "device", "src", "dst", "memory_node", "numa", "path", "gdr", "settings", "shape", "mode",
+    "device", "src", "dst", "peer", "memory_node", "numa", "path", "gdr", "settings", "shape", "mode",
 )  # fmt: skip
 # how it was measured: differences are warned of
 CONDITION_AXES = ("dtype", "inplace", "qps", "depth")
@@ -56,7 +56,7 @@ def subject(curve: Curve) -> tuple[Any, ...]:
     """Return what a series is about: equal for series that can be compared at all."""
     free = (*SYSTEM_AXES, *CONDITION_AXES)
     axes = tuple(sorted((axis, str(value)) for axis, value in curve.axes.items() if axis not in free))
-    return curve.probe, curve.quantity, axes
+    return curve.probe, curve.quantity, axes, curve.sizes == (0,)
 
 
 def nearness(a: Curve, b: Curve) -> tuple[float, ...]:
@@ -126,9 +126,9 @@ def _differ(values: Sequence[str]) -> str:
 def _other_rates(group: Sequence[Curve]) -> list[str]:
     """Return a warning where equal operations between equal ranks count their bytes in different ways."""
     rates: dict[tuple[Any, ...], dict[str, float]] = {}
-    for curve in group:
+    for curve in group if group[0].sizes != (0,) else ():
         key = (curve.axes.get("op"), curve.axes.get("ranks"))
-        factor = curve.records[-1].moved / curve.records[-1].nbytes
+        factor = curve.records[-1].moved / max(curve.records[-1].nbytes, 1)
         rates.setdefault(key, {})[curve.letter] = factor
     return [
         f"the rates count bytes in different ways ({', '.join(f'{k}: {v:.3g} x size' for k, v in factors.items())}): "

@@ -25,6 +25,7 @@ SAME = 0.03  # an interval within this of 1 is called same
 VERDICTS = ("same", "faster", "slower", "unclear")
 NO_INTERVAL = "no interval"  # the verdict where a side is a single figure, whose spread nobody knows
 SIZE_AXIS = "nbytes"
+_FOREIGN = ("published:", "import:")  # measured by no probe of iobench
 _NAMED = 3  # points that a warning names before it only counts
 
 
@@ -134,7 +135,8 @@ def _run_warnings(a: Run, b: Run, probes: Iterable[str]) -> list[str]:
         out.append(f"A ran on {a.machine}, B on {b.machine}: the ratios compare the machines")
     for probe in sorted(probes):
         sources = [sorted({line.source for record in run.of(probe) for line in record.lines}) for run in (a, b)]
-        if sources[0] != sources[1]:
+        foreign = any(source.startswith(_FOREIGN) for both in sources for source in both)
+        if sources[0] != sources[1] and not foreign:
             out.append(
                 f"probe {probe} differs between A and B: a ratio may come from the probe; run both with one version"
             )

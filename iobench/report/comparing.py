@@ -56,7 +56,21 @@ class Asked:
         """Tell whether the comparison over sizes says more than the one point by point."""
         if self.points is None or self.at:
             return True
-        return any(not match.exact for match in self.contrast.matches) or bool(self.contrast.refused)
+        matches = self.contrast.matches
+        if not self._own:
+            return not matches or any(not match.exact or len(match.sizes) > 1 for match in matches)
+        return any(not match.exact for match in matches) or bool(self.contrast.refused)
+
+    @property
+    def by_points(self) -> bool:
+        """Tell whether the comparison point by point is shown: for runs of iobench, or where nothing else is."""
+        if self.points is None:
+            return False
+        return not self.over_sizes or (self._own and bool(self.points.rows))
+
+    @property
+    def _own(self) -> bool:
+        return not any(run.header.request.get(key) for run in self.runs for key in ("whose", "imported"))
 
 
 def text(asked: Asked, every_size: bool = True) -> str:
@@ -64,9 +78,7 @@ def text(asked: Asked, every_size: bool = True) -> str:
 
     ``every_size`` False leaves out the tables by size.
     """
-    points = asked.points
-    both = points is not None and bool(points.rows or not asked.over_sizes)
-    parts = [compared.render(points)] if both and points else []
+    parts = [compared.render(asked.points)] if asked.points is not None and asked.by_points else []
     if asked.over_sizes:
         parts.append(contrasted.render(asked.contrast, every_size=every_size))
     return "\n\n".join(parts)
@@ -87,4 +99,4 @@ def write(asked: Asked, folder: Path) -> tuple[Path, Path]:
     """Write compare.md, compare.html and figures/ into ``folder``; UserError where that fails."""
     from iobench.report import contrast_files
 
-    return contrast_files.write(asked.contrast, asked.points, folder)
+    return contrast_files.write(asked.contrast, asked.points if asked.by_points else None, folder)

@@ -12,6 +12,7 @@ from iobench.compare.contrasts import Match
 from iobench.errors import UserError
 from iobench.report import compared, contrasted, page
 from iobench.report.contrast_figures import ContrastFigure, figures_of
+from iobench.report.contrast_matrices import matrices_of
 
 FIGURES = "figures"
 
@@ -21,7 +22,8 @@ def write(found: Contrast, points: Comparison | None, folder: Path) -> tuple[Pat
 
     Figures of an earlier comparison are replaced.
     """
-    drawn = {match.title: figures_of(match, number) for number, match in enumerate(found.matches, start=1)}
+    drawn = {m.title: figures_of(m, number) for number, m in enumerate(contrasted.over_sizes(found), start=1)}
+    drawn[contrasted.ONE_SIZE] = matrices_of(contrasted.at_one_size(found))
     plain, html = markdown(found, points, drawn), render(found, points, drawn)
     figures = [figure for each in drawn.values() for figure in each]
     try:
@@ -50,7 +52,8 @@ def render(found: Contrast, points: Comparison | None, drawn: dict[str, list[Con
         css=page.css(),
         sides=found.sides,
         sides_rows=[(side.letter, side.name, side.what, side.whose) for side in found.sides],
-        parts=[_part(match, found.at, drawn[match.title]) for match in found.matches],
+        parts=[_part(match, found.at, drawn[match.title]) for match in contrasted.over_sizes(found)]
+        + _one_size(found, drawn),
         refused=found.refused,
         notes=found.notes,
         points=_points(points),
@@ -69,6 +72,25 @@ def _part(match: Match, at: tuple[int, ...], figures: list[ContrastFigure]) -> d
         "cost_rows": contrasted.cost_rows(match, at),
         "figures": figures,
     }
+
+
+def _one_size(found: Contrast, drawn: dict[str, list[ContrastFigure]]) -> list[dict[str, Any]]:
+    matches = contrasted.at_one_size(found)
+    if not matches:
+        return []
+    table = {"columns": contrasted.one_size_columns(found), "rows": contrasted.one_size_rows(found)}
+    cautions = list(dict.fromkeys(sentence for match in matches for sentence in match.cautions))
+    figures = drawn.get(contrasted.ONE_SIZE, [])
+    return [
+        {
+            "title": contrasted.ONE_SIZE,
+            "sentences": [],
+            "cautions": cautions,
+            "figures": figures,
+            "unit": "series",
+            **table,
+        }
+    ]
 
 
 def _points(points: Comparison | None) -> dict[str, Any] | None:

@@ -9,13 +9,14 @@ from iobench.compare.crossing import Ratio, ratio_at
 from iobench.compare.curves import Time
 from iobench.errors import UserError
 from iobench.report.markdown import table, text
-from iobench.units import format_seconds, format_size, parse_size
+from iobench.units import format_rate, format_seconds, format_size, parse_size
 
 BASIS = (
     "Times are those of one operation on a message of that size; a speed is one time over the other. "
     "≈ marks a value between two measured sizes, taken from the curve."
 )
 NO_INTERVAL = "-"
+ONE_SIZE = "Compared at one size"
 
 
 def render(
@@ -26,9 +27,13 @@ def render(
     ``every_size`` False leaves out the tables by size.
     """
     parts = ["\n".join(f"- {side_text(side)}" for side in found.sides)]
-    for match in found.matches:
+    for match in over_sizes(found):
         parts += [f"## {text(match.title)}", *_match(match, found.at, every_size)]
         for alt, file, caption in (figures or {}).get(match.title, ()):
+            parts += [f"![{text(alt)}]({file})", text(caption)]
+    if at_one_size(found):
+        parts += [f"## {ONE_SIZE}", *_one_size(found)]
+        for alt, file, caption in (figures or {}).get(ONE_SIZE, ()):
             parts += [f"![{text(alt)}]({file})", text(caption)]
     if not found.matches:
         parts.append("No series of these runs can be set against each other.")
@@ -37,6 +42,53 @@ def render(
     parts.append("\n".join(f"- **not compared**: {text(sentence)}" for sentence in found.refused))
     parts.append("\n".join(f"- **note**: {text(sentence)}" for sentence in found.notes))
     return "\n\n".join(part for part in parts if part)
+
+
+def over_sizes(found: Contrast) -> list[Match]:
+    """Return the groups of series that have more than one size, or none, in common."""
+    return [match for match in found.matches if len(match.sizes) != 1]
+
+
+def at_one_size(found: Contrast) -> list[Match]:
+    """Return the groups that have a single size in common: one row of a table says all of them."""
+    return [match for match in found.matches if len(match.sizes) == 1]
+
+
+def one_size_columns(found: Contrast) -> tuple[str, ...]:
+    """Return the columns of the table of groups with one size."""
+    return ("what", "size", *(side.letter for side in found.sides), "who is faster")
+
+
+def one_size_rows(found: Contrast) -> list[tuple[str, ...]]:
+    """Return one row per group with one size: rates where they count the same bytes, else times."""
+    return [_one_size_row(found, match) for match in at_one_size(found)]
+
+
+def _one_size_row(found: Contrast, match: Match) -> tuple[str, ...]:
+    (nbytes,) = match.sizes
+    times, moved = match.times(nbytes), {curve.letter: curve.moved_at(nbytes) for curve in match.curves}
+    rated = match.curves[0].quantity == "bandwidth" and all(moved.values())
+    rated = rated and (nbytes == 0 or len(set(moved.values())) == 1)
+    shown = {
+        letter: format_rate(moved[letter] / time.seconds) if rated else time_text(time)
+        for letter, time in times.items()
+    }
+    cells = [shown.get(side.letter, NO_INTERVAL) for side in found.sides]
+    apart = "; ".join(f"{letter}: {words}" for letter, words in differing(match).items() if words)
+    who = "; ".join(fight.sentence for fight in match.duels)
+    return (
+        f"{match.title}{f' ({apart})' if apart else ''}",
+        format_size(nbytes) if nbytes else "not stated",
+        *cells,
+        who,
+    )
+
+
+def _one_size(found: Contrast) -> list[str]:
+    cautions = list(dict.fromkeys(sentence for match in at_one_size(found) for sentence in match.cautions))
+    said = "\n".join(f"- **mind**: {text(sentence)}" for sentence in cautions)
+    numeric = range(1, len(found.sides) + 2)
+    return [part for part in (said, table(one_size_columns(found), one_size_rows(found), numeric)) if part]
 
 
 def side_text(side: Side) -> str:

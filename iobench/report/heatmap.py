@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -30,21 +30,23 @@ def figure(
     values: Sequence[Sequence[float | None]],
     lowest: float = 1.0,
     names: tuple[str, str] = ("", "message size"),
+    text: Callable[[float], str] | None = None,
+    highest: float | None = None,
 ) -> Figure:
-    """Return the matrix [row][column] of positive numbers; darker is more, by logarithm from ``lowest`` up.
+    """Return the matrix [row][column] of positive numbers; darker is more, by logarithm from ``lowest`` to ``highest``.
 
-    None is hatched. ``names`` are those of the rows' and the columns' axis.
+    None is hatched. ``names`` are those of the rows' and the columns' axis, ``text`` writes a cell's number.
     """
     known = [value for row in values for value in row if value is not None]
-    most = max([*known, lowest * 1.5])
+    most = max([*known, lowest * 1.5, highest or 0.0])
     made = Figure(figsize=(WIDTH, 0.62 + 0.3 * len(rows)), layout="constrained")
     axes = made.add_subplot()
     for y, row in enumerate(values):
         for x, value in enumerate(row):
-            _cell(axes, x, y, value, lowest, most)
+            _cell(axes, x, y, value, lowest, most, text or number)
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xticks(range(len(columns)), columns, fontsize=7.4, rotation=30 if len(columns) > 6 else 0)
+    axes.set_xticks(range(len(columns)), columns, fontsize=7.4, rotation=30 if len("".join(columns)) > 36 else 0)
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.set_ylabel(names[0])
@@ -54,7 +56,15 @@ def figure(
     return made
 
 
-def _cell(axes: mpl.axes.Axes, x: int, y: int, value: float | None, lowest: float, most: float) -> None:
+def _cell(
+    axes: mpl.axes.Axes,
+    x: int,
+    y: int,
+    value: float | None,
+    lowest: float,
+    most: float,
+    text: Callable[[float], str],
+) -> None:
     box = (x - 0.48, y - 0.46)
     if value is None:
         axes.add_patch(Rectangle(box, 0.96, 0.92, facecolor="none", edgecolor=MUTED, linewidth=0.5, hatch="////"))
@@ -64,7 +74,7 @@ def _cell(axes: mpl.axes.Axes, x: int, y: int, value: float | None, lowest: floa
     lightness = 0.2126 * colour[0] + 0.7152 * colour[1] + 0.0722 * colour[2]
     axes.add_patch(Rectangle(box, 0.96, 0.92, facecolor=colour, edgecolor=INK, linewidth=0.4))
     axes.text(
-        x, y, number(value), ha="center", va="center", fontsize=7.6, color=_DARK if lightness > 0.5 else _LIGHT,
+        x, y, text(value), ha="center", va="center", fontsize=7.6, color=_DARK if lightness > 0.5 else _LIGHT,
         fontweight="bold" if value <= lowest else "normal",
     )  # fmt: skip
 
