@@ -70,7 +70,7 @@ PLOTS = (
     Plot("All-reduce: time", x="nbytes", y="latency", series=_SERIES, where={"op": "all_reduce"}),
     Plot("All-reduce: bus bandwidth", x="nbytes", y="bandwidth", series=_SERIES, where={"op": "all_reduce"}),
 )
-MODELS = ({"kind": "hockney", "where": {}},)
+MODELS = ({"kind": "piecewise", "where": {}},)
 
 _HOST_MOST = 64 << 20
 _GPU_MOST = {"nvlink": 512 << 20, "pcie": 512 << 20, "shm": 512 << 20, "socket": 64 << 20, "ib": 512 << 20}

@@ -90,7 +90,7 @@ MATRICES = (
     Matrix("GPU to GPU, bandwidth", "gpu", "peer", "bandwidth", {"op": "copy", "nbytes": 64 * MIB}),
     Matrix("Load from a peer's memory", "gpu", "peer", "latency", {"op": "chase", "nbytes": 2 * MIB}),
 )
-MODELS = ({"kind": "hockney", "where": _COPY},)
+MODELS = ({"kind": "piecewise", "where": _COPY},)
 
 # What is measured unless the user asks for something else: traffic, engine, mode -> sizes
 _PLAN: dict[tuple[str, str, str], tuple[int, ...]] = {

@@ -84,7 +84,7 @@ PLOTS = (
         "Latency of a load from host memory", x="nbytes", y="latency", series=("pattern", "gpus"), where={"op": "chase"}
     ),
 )
-MODELS = ({"kind": "hockney", "where": _COPY},)
+MODELS = ({"kind": "piecewise", "where": _COPY},)
 
 # What is measured unless the user asks for something else: traffic, engine, memory, mode -> sizes
 _PLAN: dict[tuple[str, str, str, str], tuple[int, ...]] = {

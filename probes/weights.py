@@ -59,7 +59,7 @@ PLOTS = (
     Plot("A checkpoint into memory, 1 MiB reads", x="threads", y="bandwidth", series=("method",), where={"block": MIB}),
     Plot("O_DIRECT reads of a checkpoint", x="threads", y="bandwidth", series=("block",), where={"method": DIRECT}),
 )
-MODELS = ({"kind": "hockney", "where": {}},)
+MODELS = ({"kind": "weights", "where": {}, "extras": {"files": "shards"}},)
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:

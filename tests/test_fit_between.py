@@ -82,3 +82,11 @@ def test_rows_are_independent():
     assert both[0] == pytest.approx(between.left_out(SIZES[None], LINE[None])[0])
     assert both[1] == pytest.approx(between.left_out(SIZES[None] * 3, np.sqrt(LINE)[None])[0])
     assert SIZES[-1] > 2 * MIB > KIB
+
+
+def test_only_near_sizes_have_a_say():
+    """Leaving out from a window of neighbours gives what leaving out from all sizes gives."""
+    sizes = np.array([8.0 * 2 ** (step / 2) for step in range(50)])
+    seconds = (5 * US + sizes / (20 * GB)) * np.exp(np.random.default_rng(7).normal(0, 0.2, 50))
+    whole = [abs(at(np.delete(sizes, i), np.delete(seconds, i), [sizes[i]])[0] / seconds[i] - 1) for i in range(1, 49)]
+    assert between.left_out(sizes[None], seconds[None])[0] == pytest.approx(whole, rel=1e-9)

@@ -149,3 +149,10 @@ def test_breaks_are_found_and_intervals_hold_the_truth(shape):
     assert np.mean([one.found for one in outcomes]) >= 0.92
     for letter in "aB":
         assert trial.rate(outcomes, letter) >= 0.90
+
+
+def test_very_many_sizes_are_searched_on_some_of_them():
+    sizes = np.unique(np.geomspace(8, 1 << 30, 1500).round().astype(int))
+    model = fit(points(sizes=[int(n) for n in sizes], launches=1, iterations=1), "piecewise")
+    assert value(model, "break1") == pytest.approx(64 * KIB, rel=0.05)
+    assert value(model, "a2") == pytest.approx(30 * US, rel=0.01)

@@ -19,6 +19,7 @@ import numpy as np
 _WIDTH = 0.3  # of the gap around the size asked for, in log(size): the local fit's Gaussian
 _LOCAL = 2 / 3  # the local fit's part of the blend
 _DRAWN = 1 / 3  # how far a knot is drawn to the line between its neighbours
+_NEAREST = 8  # knots on each side that can have a say
 _CLOSE = 0.25  # of a gap: nearer to a measured size its own median takes over
 _WILD = 4.0  # Akima's curve may not leave the neighbours by more than this factor
 _TINY = 1e-12
@@ -40,12 +41,22 @@ def left_out(sizes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     if count < 3:
         return np.empty((rows, 0))
     inner = np.arange(1, count - 1)
-    keep = others(count)
-    shape = (rows * len(inner), count - 1)
+    # what lies further away has no say: a local fit, and a curve through three knots on each side
+    near = others(count)
+    near = np.take_along_axis(near, _window(count), axis=1)
+    shape = (rows * len(inner), near.shape[1])
     wanted, truth = sizes[:, inner].ravel(), seconds[:, inner].ravel()
-    guess = _blend(sizes[:, keep].reshape(shape), seconds[:, keep].reshape(shape), wanted)
+    guess = _blend(sizes[:, near].reshape(shape), seconds[:, near].reshape(shape), wanted)
     errors: np.ndarray = np.abs(guess / truth - 1).reshape(rows, len(inner))
     return errors
+
+
+@cache
+def _window(count: int) -> np.ndarray:
+    """Return the places [inner index - 1][...] of the nearest among all sizes but one."""
+    width = min(count - 1, 2 * _NEAREST)
+    first = np.clip(np.arange(1, count - 1) - _NEAREST, 0, count - 1 - width)
+    return np.asarray(first[:, None] + np.arange(width))
 
 
 @cache

@@ -119,4 +119,6 @@ def _launches(points: list[Merged]) -> np.ndarray | None:
     counts = {len(point.groups) for point in points}
     if len(counts) != 1 or counts == {1}:
         return None
+    if len({len(group) for point in points for group in point.groups}) == 1:
+        return np.asarray(np.median(np.array([point.groups for point in points]), axis=2))
     return np.array([[np.median(group) for group in point.groups] for point in points])

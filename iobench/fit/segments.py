@@ -18,6 +18,7 @@ from iobench.fit import between
 from iobench.fit.between import nonnegative
 
 MOST = 5
+_SEARCHED, _LEFT_OUT = 400, 64  # sizes that are searched for breaks, and with one left out
 LEAST = 3  # sizes in a stretch: two parameters always fit two points
 _EACH = 2 + 3  # parameters of one more stretch: a and B, and the break that counts as three
 _FLOOR = 1e-5  # relative: a misfit below this is rounding, and no reason for another break
@@ -49,30 +50,50 @@ def search(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray, pieces: 
 
     ``pieces`` fixes how many stretches there are; 0 leaves it to the criterion.
     """
-    starts, rest = _cut(sizes, np.ascontiguousarray(seconds, dtype=float), weights, pieces, False)
-    return [Cut(_used(row), float(misfit)) for row, misfit in zip(starts, rest, strict=True)]
+    kept = _thinned(len(sizes), _SEARCHED)
+    rows = np.ascontiguousarray(seconds[:, kept], dtype=float)
+    starts, rest = _cut(sizes[kept], rows, weights[kept], pieces, False)
+    cuts = [Cut(tuple(int(kept[start]) for start in _used(row)), float(m)) for row, m in zip(starts, rest, strict=True)]
+    if len(kept) == len(sizes):
+        return cuts
+    return [given(sizes, row, weights, cut.starts) for row, cut in zip(seconds, cuts, strict=True)]
+
+
+def _thinned(count: int, most: int) -> np.ndarray:
+    """Return ``most`` indices spread over ``count``, all of them where there are no more."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def left_out(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the relative error at each inner size of one curve, by the best cut of all the others."""
+    """Return the relative error at each inner size of one curve, by the best cut of all the others.
+
+    Of more than ``_LEFT_OUT`` sizes only so many, spread over the curve, are kept for this: each is a search.
+    """
+    kept = _thinned(len(sizes), _LEFT_OUT)
+    sizes, seconds, weights = sizes[kept], seconds[kept], weights[kept]
     count = len(sizes)
     if count < 3:
         return np.empty(0)
     starts, _ = _cut(sizes, np.repeat(seconds[None, :], count - 2, axis=0), weights, 0, True)
-    # each row: the stretch of the others that holds the size left out
     others = between.others(count)
-    known, wanted = sizes[others], sizes[1:-1, None]
-    row, begins = np.arange(count - 2)[:, None], starts > 0
-    edges = np.sqrt(known[row, np.maximum(starts - 1, 0)] * known[row, np.maximum(starts, 0)])
-    beyond = np.where(begins & (wanted >= edges), starts, 0).max(axis=1, keepdims=True)
-    end = np.where(begins & (wanted < edges), starts, count - 1).min(axis=1, keepdims=True)
-    at = np.arange(count - 1)
-    weight = np.where((at >= beyond) & (at < end), weights[others], 0.0)
-    fixed, growing = seconds[others].min(axis=1, keepdims=True) / seconds[others], known / wanted / seconds[others]
+    stretch = _holding(starts, sizes[others], sizes[1:-1])
+    known, times = sizes[others] / sizes[1:-1, None], seconds[others] / seconds.min()
+    weight = np.where(stretch, weights[others], 0.0)
+    fixed, growing = 1 / times, known / times
     parts = (fixed * fixed, fixed * growing, growing * growing, fixed, growing)
-    a, rate = nonnegative(*((part * weight).sum(axis=1) for part in parts))
-    guess = a * seconds[others].min(axis=1) + rate
-    return np.asarray(np.abs(guess / seconds[1:-1] - 1))
+    a, rate = nonnegative(*(np.einsum("rk,rk->r", part, weight) for part in parts))
+    return np.asarray(np.abs((a + rate) * seconds.min() / seconds[1:-1] - 1))
+
+
+def _holding(starts: np.ndarray, known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return which of the ``known`` sizes [row][size] are in the stretch that holds ``wanted`` [row]."""
+    row, begins = np.arange(len(starts))[:, None], starts > 0
+    edges = np.sqrt(known[row, np.maximum(starts - 1, 0)] * known[row, np.maximum(starts, 0)])
+    beyond = wanted[:, None] >= edges
+    first = np.where(begins & beyond, starts, 0).max(axis=1, keepdims=True)
+    end = np.where(begins & ~beyond, starts, known.shape[1]).min(axis=1, keepdims=True)
+    at = np.arange(known.shape[1])
+    return np.asarray((at >= first) & (at < end))
 
 
 def _cut(
