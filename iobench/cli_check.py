@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.errors import EXIT_FAILED, EXIT_OK
+
 if TYPE_CHECKING:
-    from iobench.check import Assessment, Fleet
+    from iobench.check import Fleet
     from iobench.record import Run
 
 _Runs = Annotated[
@@ -46,27 +48,15 @@ def claims(
 
 
 def _check_many(paths: list[Path], before: Run | None) -> int:
-    from iobench.check import assess
-    from iobench.check.outliers import Collector
+    from iobench.check.many import gather
 
-    collector, status, good = Collector(), 0, 0
-    for path in paths:
-        run = _load(path)
-        found = assess(run, before)
-        name = path.parent.name if path.name == "records.jsonl" else path.name
-        collector.add(run, name or str(path))
-        status, good = max(status, found.exit_status), good + (found.exit_status == 0)
-        _tell_bad(name, found)
-    fleet = collector.fleet()
-    typer.echo("\n".join([f"{len(paths)} runs, {good} good by themselves", *_fleet_lines(fleet)]))
-    return max(status, 1 if fleet.outliers else 0)
-
-
-def _tell_bad(name: str, found: Assessment) -> None:
-    """Print the points of one of many runs that are not as they should be."""
-    for finding in found:
-        if finding.word in ("wrong", "impossible", "slow", "failed"):
-            typer.echo(f"{finding.word:10} {name}: {finding.record.key}: {finding.sentence}")
+    found = gather(paths, before)
+    for warning in found.warnings:
+        sys.stderr.write(f"iobench: {warning}\n")
+    fleet = found.collector.fleet()
+    about = f"{len(paths)} runs, {found.good} good by themselves"
+    typer.echo("\n".join([*found.lines, *_fleet_lines(fleet), about]))
+    return max(found.status, EXIT_FAILED if fleet.outliers else EXIT_OK)
 
 
 def _fleet_lines(fleet: Fleet) -> list[str]:

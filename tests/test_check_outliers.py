@@ -6,11 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from iobench.check import outliers
+from iobench.check import many, outliers
+from iobench.errors import UserError
 from iobench.record import Line
 from iobench.units import GB, MIB
 
-from make_run import run_of
+from make_run import run_of, save
 
 GPUS = 4
 PAIRS = [(a, b) for a, b in itertools.product(range(GPUS), repeat=2) if a != b]
@@ -81,3 +82,19 @@ def test_machines_of_one_name_are_numbered():
     assert [found.node for found in outliers(runs).outliers] == ["dgx #5"]
     named = outliers({f"rack-{number}": run for number, run in enumerate(runs)})
     assert [found.node for found in named.outliers] == ["rack-4"]
+
+
+def test_many_files_give_the_same_whatever_the_number_of_processes(tmp_path, monkeypatch):
+    paths = [save(node(number, **({"slow": lambda *_: 1.5} if number == 5 else {})), tmp_path / f"n{number:02d}").parent
+             for number in range(8)]  # fmt: skip
+    monkeypatch.setattr(many, "_CHUNK", 3)
+    alone = many.gather(paths)
+    monkeypatch.setattr(many, "ALONE", 1)
+    several = many.gather(paths)
+    assert several == alone
+    assert several.collector.fleet() == alone.collector.fleet()
+    assert [found.node for found in alone.collector.fleet().outliers] == ["n05"]
+    assert alone.good == len(paths)
+    (paths[6] / "records.jsonl").write_text("{")
+    with pytest.raises(UserError, match="n06"):
+        many.gather(paths)

@@ -30,6 +30,12 @@ class Cap:
     where: str
 
 
+def bus_share(op: str, ranks: int) -> float:
+    """Return bus bytes over the bytes of the algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    rounds = {"all_reduce": 2, "broadcast": 0, "reduce": 0, "sendrecv": 0}.get(op, 1)
+    return rounds * (ranks - 1) / ranks if rounds else 1.0
+
+
 def in_switch(op: str, ranks: int, algo: str, switch: bool) -> bool:
     """Tell whether NVLink switches may add up: as ``algo`` says, else as NCCL would choose ("" for unknown)."""
     if op != "all_reduce" or not switch:

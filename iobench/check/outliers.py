@@ -89,6 +89,20 @@ class Collector:
             self._points.append(point)
             self._seconds.append(record.median)
 
+    def join(self, other: Collector) -> None:
+        """Take the machines of another collector, as if they had been added after these."""
+        first = len(self.names)
+        self.names += other.names
+        numbers = array("i")
+        for key, places in zip(other.keys, other.places, strict=True):
+            point = self.keys.setdefault(key, len(self.keys))
+            if point == len(self.places):
+                self.places.append(places)
+            numbers.append(point)
+        self._nodes.extend(array("i", [first + node for node in other._nodes]))
+        self._points.extend(array("i", [numbers[point] for point in other._points]))
+        self._seconds.extend(other._seconds)
+
     def fleet(self) -> Fleet:
         """Return the outliers among the runs taken so far."""
         nodes, points = np.array(self._nodes, dtype=np.int64), np.array(self._points, dtype=np.int64)

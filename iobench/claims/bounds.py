@@ -83,7 +83,7 @@ def _collective(claim: Claim) -> Rate | None:
     found = machine.cap(claim.op, claim.ranks, max(claim.nodes, 1), claim.transport, claim.algo)
     if found is None:
         return None
-    share = published.moved_of(claim.op, 10**12, claim.ranks)[1] / 10**12
+    share = collective.bus_share(claim.op, claim.ranks)
     return Rate(found[0].bytes_per_s, share, f"{found[0].where}{machine.of}, per GPU and direction", found[1])
 
 
