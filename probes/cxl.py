@@ -15,7 +15,8 @@ values of one layer, 18 KiB a block of latent attention (16 x 576 x 2). ``read``
 
 Clock: CLOCK_MONOTONIC inside the compiled loop of each pinned thread, last end less first start, as in the
 memory probe. Not in the number: mapping, first touch, verification. Bytes: ``gather`` counts what it reads from
-the pool; what it writes goes to local memory.
+the pool; what it writes goes to local memory. On to a GPU (``to=gpu``) the pool is pinned where it lies and
+each block is one cudaMemcpyAsync; that clock is the host's, from the first call to the last block's arrival.
 
 Running it takes the working set in the memory that is measured and as much locally, and the nearest node's CPUs.
 It brings nothing online and changes no setting: what is there but not usable is named with the command for it.
@@ -51,6 +52,8 @@ AXES = {
     "kernel": Axis(
         ("chase", "gather", *_STREAMS), "chase: latency; gather: KV blocks; read, triad 2:1, copy 1:1, write: streams"
     ),
+    "to": Axis(("cpu", "gpu"), "where the bytes go: the nearest CPUs; gather also on to a GPU, pinned where they lie"),
+    "gpu": Axis(tuple(range(64)), "the GPU; unless given the first one"),
     "node": Axis(tuple(range(1024)), "NUMA node of the memory; unless given every one there is", choices=None),
     "device": Axis(("",), "devdax device, as in dax0.0; unless given every one there is", free=True),
     "turns": Axis(("equal", "weighted"), "interleave: page by page, or by the system's weights (Linux 6.9 and newer)"),
@@ -62,8 +65,8 @@ AXES = {
 LAUNCHES = 3
 POINT_SECONDS = 0.12
 PLOTS = (
-    Plot("KV blocks gathered from CXL memory", "block", "bandwidth", ("form", "node", "device", "turns", "threads"),
-         {"kernel": "gather"}),
+    Plot("KV blocks gathered from CXL memory", "block", "bandwidth",
+         ("form", "node", "device", "turns", "to", "threads"), {"kernel": "gather"}),
     Plot("Streams and mixes on CXL memory", "kernel", "bandwidth", ("form", "node", "device", "turns", "threads"),
          log_x=False),
     Plot("Latency of a load from CXL memory", "form", "latency", ("node", "device", "turns"), {"kernel": "chase"},
@@ -93,9 +96,10 @@ def _points_of(
 ) -> Iterator[dict[str, Any]]:
     pages = axes["pages"][:1] if axes["pages"] == AXES["pages"].values else axes["pages"]
     sizes = [_footprint(form, topology)] if axes["nbytes"] == AXES["nbytes"].values else axes["nbytes"]
-    for kernel, nbytes, page in itertools.product(axes["kernel"], sizes, pages):
-        for more in _ways(kernel, nbytes, _threads(form, axes), axes):
-            yield {**_where(form, turns), "kernel": kernel, **more, "pages": page, "nbytes": nbytes}
+    for to, kernel, nbytes, page in itertools.product(axes["to"], axes["kernel"], sizes, pages):
+        ways = _ways(kernel, nbytes, _threads(form, axes), axes) if to == "cpu" else _gpu_ways(kernel, topology, axes)
+        for more in ways:
+            yield {**_where(form, turns), "kernel": kernel, "to": to, **more, "pages": page, "nbytes": nbytes}
 
 
 def _ways(
@@ -109,6 +113,15 @@ def _ways(
         yield from ({"block": block, "threads": count} for block, count in pairs if count * block <= nbytes)
     else:
         yield from ({"threads": count} for count in threads)
+
+
+def _gpu_ways(kernel: str, topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield the axes of a gather on to a GPU: the first that is there, or those that were asked for."""
+    there = [int(gpu.id.partition(":")[2]) for gpu in topology.of("gpu") if gpu.get("vendor") == "NVIDIA"]
+    wanted = there[:1] if axes["gpu"] == AXES["gpu"].values else [number for number in there if number in axes["gpu"]]
+    if kernel == "gather":
+        blocks = [block for block in axes["block"] if block <= min(axes["nbytes"])]
+        yield from ({"block": block, "gpu": number} for block, number in itertools.product(blocks, wanted))
 
 
 def _forms(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> list["Form"]:
@@ -130,6 +143,8 @@ def _nothing(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> str:
     """Return why there is nothing to measure: what is there but not usable, each with its command."""
     from iobench.cxl.forms import forms, obstacles
 
+    if "cpu" not in axes["to"] and _forms(topology, axes):
+        return "needs an NVIDIA GPU and a gather: the topology shows no such GPU, or -a kernel leaves the gather out"
     kinds = sorted({form.kind for form in forms(topology)} - {"local"})
     if set(axes["form"]) <= {"stand-in", "local"} and "stand-in" in axes["form"]:
         return "needs a second NUMA node with CPUs and memory as a stand-in: the topology shows none"
@@ -168,6 +183,8 @@ def _footprint(form: "Form", topology: "Topology") -> int:
 def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     form = _form(point, sampler.topology)
     kernel = point["kernel"]
+    if point["to"] == "gpu":
+        return _to_gpu(point, form, sampler)
     with _team(form, point.get("threads", 1)) as team:
         if kernel == "chase":
             return _chase(point, form, team, sampler)
@@ -231,6 +248,44 @@ def _gather(point: dict[str, Any], form: "Form", team: "Team", sampler: "Sampler
         made.moved, made.moved_rule = work.moved, "every block of the pool once, as read from it"
         made.evidence |= {"blocks": work.moved // work.block, "repeats": work.repeats, "seed": seed}
         return made
+
+
+def _to_gpu(point: dict[str, Any], form: "Form", sampler: "Sampler") -> Samples:
+    from iobench import gpu
+    from iobench.cxl.memory import opened
+    from iobench.cxl.to_gpu import loading
+    from iobench.record import Leg
+
+    gpu.require()
+    device, seed = gpu.at(f"gpu:{point['gpu']}"), sampler.launch * _PRIME + point["block"]
+    with (
+        opened(form, point["nbytes"], point["pages"], point.get("turns", "equal")) as memory,
+        loading(memory, point["block"], seed, device) as (work, proof),
+        gpu.watch([device]) as watch,
+    ):
+        timed = sampler.collect(lambda count: [work.take(count)])
+        work.check()
+    ways = [Leg(source, str(device.vram), 1, int(part * work.moved)) for source, part in proof.shares.items()]
+    return Samples(
+        timed=timed,
+        nbytes=point["nbytes"],
+        moved=work.moved,
+        moved_rule="every block of the pool once, copied by the GPU's copy engine",
+        quantity="bandwidth",
+        mode="host calls",
+        verified=True,
+        path=f"{proof.path}, to {device.node}",
+        proven=proof.proven,
+        evidence={
+            **proof.evidence,
+            "form": form.label,
+            "blocks": work.table.size,
+            "seed": seed,
+            "gpus": watch.evidence(),
+        },
+        legs=ways if device.vram else [],
+        notes=list(form.notes),
+    )
 
 
 def _stream(point: dict[str, Any], form: "Form", team: "Team", sampler: "Sampler") -> Samples:

@@ -132,8 +132,20 @@ def test_blocks_and_threads_that_do_not_fit_are_left_out() -> None:
         (64 * KIB, 1),
     }
     assert [point for point in points if point["kernel"] == "chase"] == [
-        {"form": "node", "node": 1, "kernel": "chase", "pages": "base", "nbytes": 64 * KIB}
+        {"form": "node", "node": 1, "kernel": "chase", "to": "cpu", "pages": "base", "nbytes": 64 * KIB}
     ]
+
+
+def test_on_to_a_gpu_only_where_there_is_one() -> None:
+    graph = machine((0, 4, 64), (1, 0, 64))
+    assert {point["to"] for point in plan(graph)} == {"cpu"}
+    assert "needs an NVIDIA GPU" in reason(graph, "to=gpu")
+    for number in (0, 1):
+        graph.add(f"gpu:{number}", "gpu", vendor="NVIDIA")
+    points = [point for point in plan(graph) if point["to"] == "gpu"]
+    assert {(point["kernel"], point["gpu"]) for point in points} == {("gather", 0)}
+    assert {point["gpu"] for point in plan(graph, "to=gpu", "gpu=1")} == {1}
+    assert "needs an NVIDIA GPU" in reason(graph, "to=gpu", "gpu=7")
 
 
 def test_a_small_node_gets_a_small_working_set() -> None:
@@ -249,7 +261,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
         sampler.__dict__["topology"] = machine((0, 2, 64))
         try:
             with contextlib.closing(sampler):
-                return PROBE.measure({"form": "node", "node": 0, "pages": "base", "nbytes": MIB, **point}, sampler)
+                return PROBE.measure(
+                    {"form": "node", "node": 0, "to": "cpu", "pages": "base", "nbytes": MIB, **point}, sampler
+                )
         except Unavailable as why:
             pytest.skip(str(why))
 
