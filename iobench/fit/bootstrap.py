@@ -73,26 +73,34 @@ def joint_draws(series: Sequence[Sequence[np.ndarray]], seed: int, draws: int = 
         # one value each: every draw would be that value
         return np.array([[float(groups[0][0])] for groups in series]), 1
     parts = [units(groups) for groups in series]
-    if len({len(part) for part in parts}) == 1 and len({len(array) for part in parts for array in part}) == 1:
-        return _even_draws(np.array(parts), rng, draws), len(parts[0])
+    if len({tuple(len(array) for array in part) for part in parts}) == 1:
+        return _alike_draws(parts, rng, draws), len(parts[0])
     picks = rng.random((draws, max(len(part) for part in parts)))
     return np.array([median_draws(part, rng, picks) for part in parts]), min(len(part) for part in parts)
 
 
-def _even_draws(parts: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
-    """Return the bootstrap medians [size][draw] of samples [size][part][sample], all at once."""
-    sizes, count, n = parts.shape
-    ordered = np.sort(parts, axis=2)
-    picks = rng.integers(0, count, (draws, count))
+def _alike_draws(series: Sequence[Sequence[np.ndarray]], rng: np.random.Generator, draws: int) -> np.ndarray:
+    """Return the bootstrap medians [size][draw] of sizes whose parts have the same numbers of samples, all at once."""
+    lengths = np.array([len(part) for part in series[0]])
+    ordered = np.stack([_padded([parts[i] for parts in series], lengths.max()) for i in range(len(lengths))], axis=1)
+    picks = rng.integers(0, len(lengths), (draws, len(lengths)))
+    n = lengths[picks]
     k = (n + 1) // 2
-    first = rng.beta(k, n - k + 1, (sizes, draws, count))
-    which = np.arange(sizes)[:, None, None], picks[None, :, :]
+    first = rng.beta(k, n - k + 1, (len(series), *picks.shape))
+    which = np.arange(len(series))[:, None, None], picks[None, :, :]
     medians = ordered[*which, np.minimum((first * n).astype(int), n - 1)]
-    if n % 2 == 0:
+    even = n % 2 == 0
+    if even.any():
         # an even sample has two middle values: the next uniform above the first is the least of n-k more
-        second = first + (1 - first) * (1 - rng.random(first.shape) ** (1 / (n - k)))
-        medians = (medians + ordered[*which, np.minimum((second * n).astype(int), n - 1)]) / 2
+        second = first + (1 - first) * (1 - rng.random(first.shape) ** (1 / np.maximum(n - k, 1)))
+        upper = ordered[*which, np.minimum((second * n).astype(int), n - 1)]
+        medians = np.where(even, (medians + upper) / 2, medians)
     return np.asarray(np.median(medians, axis=2))
+
+
+def _padded(rows: list[np.ndarray], width: int) -> np.ndarray:
+    ordered = np.sort(np.array(rows), axis=1)
+    return np.pad(ordered, ((0, 0), (0, width - ordered.shape[1])), mode="edge")
 
 
 def half_width(draws: np.ndarray, centre: float, widening: float, confidence: float = CONFIDENCE) -> float:

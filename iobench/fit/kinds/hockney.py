@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
-from iobench.fit import bootstrap, shape
+from iobench.fit import between, bootstrap, segments, shape
 from iobench.fit.series import Estimate, Kind, Parameter, Series
 from iobench.units import format_size
 
@@ -24,9 +23,9 @@ _POOR = 0.20
 def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
     """Fit a and B to ``series``."""
     del options
-    a, inverse = _solve(series.nbytes, series.seconds)
-    drawn = np.array([_solve(series.nbytes, times) for times in series.draws.T])
-    parameters = _parameters(a, inverse, drawn, series.widening)
+    (a,), (inverse,) = _solve(series.nbytes, series.seconds[None, :])
+    drawn = np.column_stack(_solve(series.nbytes, series.draws.T))
+    parameters = _parameters(float(a), float(inverse), drawn, series.widening)
     error = _leave_one_out(series)
     return Estimate(parameters, error, _findings(series, parameters, error))
 
@@ -36,12 +35,9 @@ def curve(parameters: Mapping[str, float], nbytes: float) -> float:
     return parameters["a"] + nbytes / parameters["B"]
 
 
-def _solve(nbytes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Return a (s) and 1/B (s per byte), both >= 0, that make the sum of ((a + S/B)/T - 1)^2 least."""
-    unit_time, unit_size = float(seconds.min()), float(nbytes.max())
-    rows = np.column_stack((unit_time / seconds, nbytes / unit_size * unit_time / seconds))
-    solution, _ = nnls(rows, np.ones(len(seconds)), maxiter=100)
-    return float(solution[0] * unit_time), float(solution[1] * unit_time / unit_size)
+def _solve(nbytes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a (s) and 1/B (s per byte), both >= 0, of least sum of ((a + S/B)/T - 1)^2 for each row of times."""
+    return segments.solve(nbytes, rows, np.ones(len(nbytes)))
 
 
 def _parameters(a: float, inverse: float, drawn: np.ndarray, widening: float) -> dict[str, Parameter]:
@@ -70,12 +66,14 @@ def _over(numerator: float, denominator: float) -> float:
 
 def _leave_one_out(series: Series) -> float:
     """Return the mean error at inner sizes, each predicted by a fit to the others."""
-    errors = []
-    for index in range(1, len(series.nbytes) - 1):
-        keep = np.arange(len(series.nbytes)) != index
-        a, inverse = _solve(series.nbytes[keep], series.seconds[keep])
-        errors.append(abs((a + series.nbytes[index] * inverse) / series.seconds[index] - 1))
-    return float(np.mean(errors)) if errors else math.nan
+    others = between.others(len(series.nbytes))
+    sizes, times = series.nbytes[others], series.seconds[others]
+    unit = series.nbytes[-1]
+    fixed, growing = 1 / times, sizes / unit / times
+    products = (fixed * fixed, fixed * growing, growing * growing, fixed, growing)
+    a, inverse = between.nonnegative(*(product.sum(axis=1) for product in products))
+    errors = np.abs((a + inverse * series.nbytes[1:-1] / unit) / series.seconds[1:-1] - 1)
+    return float(errors.mean()) if len(errors) else math.nan
 
 
 def _findings(series: Series, parameters: dict[str, Parameter], error: float) -> list[str]:
