@@ -65,8 +65,9 @@ class Axis:
 class Plot:
     """One figure of the report: ``y`` over the axis ``x``, one line per combination of ``series``.
 
-    ``x`` is an axis or "nbytes"; ``y`` is "bandwidth" or "latency"; ``where`` keeps only points with
-    these values; ``caches`` marks the cache sizes; ``log_x`` draws x on a logarithmic scale.
+    ``x`` is an axis or "nbytes", or "evidence.NAME" for a number measured beside the time; ``y`` is "bandwidth" or
+    "latency"; ``where`` keeps only points with these values; ``over`` names axes that vary along a curve (what made x);
+    ``caches`` marks the cache sizes; ``log_x`` draws x on a logarithmic scale; ``x_name`` stands below it.
     """
 
     title: str
@@ -76,6 +77,8 @@ class Plot:
     where: Mapping[str, Any] = field(default_factory=dict)
     caches: bool = False
     log_x: bool = True
+    over: tuple[str, ...] = ()
+    x_name: str = ""
 
 
 @dataclass(frozen=True)

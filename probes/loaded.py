@@ -62,9 +62,19 @@ MODELS = ({"kind": "loaded", "where": {"sample": "mean"}, "size": "evidence.load
 LAUNCHES = 3
 POINT_SECONDS = 0.05
 PLOTS = (
-    Plot("Latency of a load beside a load on the memory", x="delay", y="latency", series=("mix",), log_x=True,
-         where={"sample": "mean"}),
-)  # fmt: skip
+    Plot(
+        "Latency of a load against the bandwidth that others achieve",
+        x="evidence.load_bytes_per_s",
+        y="latency",
+        series=("mix",),
+        where={"sample": "mean"},
+        log_x=False,
+        over=("delay",),
+        x_name="bandwidth of the other cores",
+    ),
+    Plot("A single load: idle and under load", "delay", "latency", where={"sample": "one"}, log_x=False),
+)
+
 
 _CACHES_OVER = 4
 _UNKNOWN_CACHE = 32 * MIB

@@ -87,7 +87,8 @@ def test_every_axis_is_explained(name: str) -> None:
     probe = probes.load(name)
     assert all(axis.help and axis.values for axis in probe.axes.values())
     for plot in probe.plots:
-        assert plot.x in (*probe.axes, "nbytes")
+        assert plot.x in (*probe.axes, "nbytes") or plot.x.startswith("evidence.")
+        assert set(plot.over) <= set(probe.axes)
         assert plot.y in ("bandwidth", "latency")
         assert set(plot.series) | set(plot.where) <= set(probe.axes)
     assert name in catalogue.details(name)

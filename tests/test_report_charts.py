@@ -9,7 +9,7 @@ import pytest
 from iobench.check import judge
 from iobench.record import Line, Run
 from iobench.report import draw, ticks
-from iobench.report.charts import MOST_BARS, MOST_CURVES, Chart, cache_sizes, charts_of
+from iobench.report.charts import MOST_BARS, MOST_CURVES, Chart, cache_sizes, charts_of, x_text
 from iobench.report.figures import figures_of
 from iobench.report.keyfigures import best_per_chart, key_figures
 from iobench.report.names import pairs_text, percent, range_text
@@ -369,3 +369,24 @@ def test_topology_of_the_fixture_has_a_limit() -> None:
     path = make_testbox().path("mem:0", "cpu:0")
     assert path is not None
     assert path.bytes_per_s == MEMORY_LIMIT
+
+
+def test_a_curve_over_what_was_measured_beside_the_time() -> None:
+    out = []
+    for mix in ("read", "write"):
+        for delay, rate in ((0, 20e9), (64, 9e9), (65536, 1e6)):
+            out += lines("loaded", {"mix": mix, "delay": delay}, 1e-7, evidence={"load_bytes_per_s": rate})
+    plot = {
+        "title": "T", "x": "evidence.load_bytes_per_s", "y": "latency", "series": ["mix"], "over": ["delay"],
+        "x_name": "bandwidth of the others", "log_x": False,
+    }  # fmt: skip
+    (chart,) = charts(with_plots(out, plot), "loaded")
+    assert [curve.label for curve in chart.curves] == ["read", "write"]
+    assert [mark.x for mark in chart.curves[0].marks] == [1e6, 9e9, 20e9]
+    assert x_text(chart, 9e9) == "9.00 GB/s"
+    assert chart.x_name == "bandwidth of the others"
+    assert "bandwidth of the others" in draw.svg(chart)
+    without = [line for line in out if line.point["delay"]]
+    for line in without:
+        line.evidence.clear()
+    assert charts(with_plots(without, plot), "loaded") == []

@@ -23,8 +23,8 @@ BANDWIDTH = Bar(
     "bandwidth", lambda ours, theirs: theirs / ours, lambda ratio: LATENCY_RATIOS[0] <= ratio <= LATENCY_RATIOS[1]
 )
 _SECONDS, _QUICK_SECONDS = 8.0, 1.0
-_WINDOW = 16  # samples of the chase beside one window of load: some 8 ms, as long as a pass of ``read``
-_WINDOWS = 4  # of each side in a round, whose fastest count
+_WINDOW = 8  # samples of the chase beside one window of load: some 4 ms, about a pass of ``read``
+_WINDOWS = 6  # of each side in a round, whose fastest count
 
 
 def run(say: Say, quick: bool = False) -> bool:

@@ -12,7 +12,19 @@ from typing import Any
 
 from iobench.check import Verdict
 from iobench.record import Record, Run
-from iobench.report.names import MODE, about, axes_of, axis_value, is_number, is_size, pairs_text, value_text, varying
+from iobench.report.names import (
+    MODE,
+    about,
+    axes_of,
+    axis_value,
+    is_number,
+    is_rate,
+    is_size,
+    pairs_text,
+    value_text,
+    varying,
+)
+from iobench.units import format_rate
 
 MOST_CURVES = 8  # as many as eight colours and markers keep apart
 MOST_BARS = 24
@@ -97,7 +109,8 @@ def _chart(
     curves = _curves(run, probe, kept, _separating(plot, kept, x), x, y, verdicts)
     caches = cache_sizes(run) if plot.get("caches") and not bars else ()
     title, log_x = str(plot.get("title", y.capitalize())), bool(plot.get("log_x", True))
-    return Chart(probe, title, x, y, curves, is_size(run, probe, x), log_x, bars, caches)
+    name = str(plot.get("x_name") or "")
+    return Chart(probe, title, x, y, curves, is_size(run, probe, x), log_x, bars, caches, name)
 
 
 def _wanted(record: Record, plot: Mapping[str, Any], x: str, y: str) -> bool:
@@ -126,7 +139,8 @@ def _separating(plot: Mapping[str, Any], records: list[Record], x: str) -> list[
     """Return the plot's series axes first, then every other axis on which the records differ."""
     series = plot.get("series")
     asked = [str(axis) for axis in series] if isinstance(series, (list, tuple)) else []
-    others = [axis for axis in axes_of(records) if axis not in asked and axis != x]
+    along = plot.get("over")
+    others = [axis for axis in axes_of(records) if axis not in asked and axis != x and axis not in (along or ())]
     axes = varying(records, [axis for axis in [*asked, *others] if axis not in (x, MODE)])
     modes: dict[str, set[str]] = {}
     for record in records:
@@ -222,4 +236,4 @@ def _cache_name(attrs: Mapping[str, Any]) -> str:
 
 def x_text(chart: Chart, value: Any) -> str:
     """Return a value of the chart's x axis as text."""
-    return value_text(value, chart.x_size)
+    return format_rate(value) if is_rate(chart.x) and is_number(value) else value_text(value, chart.x_size)

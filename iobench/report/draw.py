@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 
 from iobench.report import ticks
 from iobench.report.charts import CROSSED, Chart, Curve, Mark, x_text
+from iobench.report.names import is_rate
 from iobench.units import format_rate, format_seconds
 
 SOLID = ("ok", "unproven")  # every other verdict is drawn hollow
@@ -188,7 +189,9 @@ def _x_axis(axes: Any, chart: Chart) -> None:
     log = chart.log_x and min(values) > 0
     if log:
         axes.set_xscale("log", base=2)
-    if chart.x_size and min(values) > 0 and log:
+    if is_rate(chart.x):
+        ticks.value_axis(axes.xaxis, "bandwidth", min(values), max(values), log)
+    elif chart.x_size and min(values) > 0 and log:
         axes.set_xticks(*ticks.size_ticks(values))
     elif chart.x_size:
         axes.set_xticks(sorted(set(values))[:: math.ceil(len(set(values)) / 6)])
@@ -336,7 +339,7 @@ def _draw_bar(axes: Any, chart: Chart, row: int, mark: Mark, colour: str) -> Non
 
 def _bar_label(chart: Chart, curve: Curve, mark: Mark) -> str:
     x = x_text(chart, mark.x)
-    named = x if chart.x_size or isinstance(mark.x, str) else f"{chart.x} {x}"
+    named = x if chart.x_size or is_rate(chart.x) or isinstance(mark.x, str) else f"{chart.x} {x}"
     alone = len({repr(m.x) for m in chart.marks}) == 1 and len(chart.marks) > 1
     label = curve.label if alone else ", ".join(part for part in (named, curve.label) if part)
     return label if len(label) <= 40 else f"{label[:39]}…"

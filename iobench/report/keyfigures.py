@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iobench.report.charts import Chart, Curve, Mark, x_text
-from iobench.report.names import half_width, percent
+from iobench.report.names import half_width, is_rate, percent
 from iobench.units import format_rate, format_seconds
 
 _FITS = 0.75  # a working set up to this part of a cache is served by it: the rest holds other data
@@ -90,7 +90,7 @@ def _figure(chart: Chart, curve: Curve, level: str, mark: Mark) -> KeyFigure:
         value=format_rate(mark.y) if chart.y == "bandwidth" else format_seconds(mark.y),
         spread=half_width(time.fraction),
         fraction=percent(fraction) if fraction is not None else "-",
-        where=x if chart.x_size or isinstance(mark.x, str) else f"{chart.x} {x}",
+        where=x if chart.x_size or is_rate(chart.x) or isinstance(mark.x, str) else f"{chart.x} {x}",
         status=mark.status,
         mark=mark,
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from iobench.record import Record, Run
 from iobench.units import format_size
 
+_EVIDENCE = "evidence."
 MODE = "mode"  # not an axis of the point, but shown and separated like one
 
 
@@ -19,10 +21,22 @@ def about(run: Run, probe: str) -> Mapping[str, Any]:
 
 
 def axis_value(record: Record, axis: str) -> Any:
-    """Return the record's value on ``axis``, where "nbytes" and "mode" always have one."""
+    """Return the record's value on ``axis``, where "nbytes" and "mode" always have one.
+
+    "evidence.NAME" is the median over launches of a number that was measured beside the time.
+    """
     if axis in record.point:
         return record.point[axis]
+    if axis.startswith(_EVIDENCE):
+        found = [line.evidence.get(axis.removeprefix(_EVIDENCE)) for line in record.used]
+        numbers = [float(value) for value in found if isinstance(value, (int, float)) and is_number(value)]
+        return median(numbers) if numbers else None
     return {"nbytes": record.nbytes, MODE: record.mode}.get(axis)
+
+
+def is_rate(axis: str) -> bool:
+    """Tell whether the axis holds bytes per second."""
+    return axis.endswith("bytes_per_s")
 
 
 def is_size(run: Run, probe: str, axis: str) -> bool:
