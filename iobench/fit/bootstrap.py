@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
-from scipy import stats as _scipy_stats
+from scipy import special
 
 from iobench.stats import CONFIDENCE
 
@@ -44,7 +44,7 @@ def widening(count: int, confidence: float = CONFIDENCE) -> float:
     if count < 2:
         return 1.0
     tail = (1 + confidence) / 2
-    return float(sqrt(count / (count - 1)) * _scipy_stats.t.ppf(tail, count - 1) / _scipy_stats.norm.ppf(tail))
+    return float(sqrt(count / (count - 1)) * special.stdtrit(count - 1, tail) / special.ndtri(tail))
 
 
 def median_draws(
@@ -110,7 +110,7 @@ def half_width(draws: np.ndarray, centre: float, widening: float, confidence: fl
     95 % held a known truth in 92 % of 900 synthetic series. This one held it in 97 % of 250 (three launches).
     """
     error = float(np.sqrt(np.mean((draws - centre) ** 2)))
-    return float(_scipy_stats.norm.ppf((1 + confidence) / 2)) * widening * error
+    return float(special.ndtri((1 + confidence) / 2)) * widening * error
 
 
 def _sample_medians(values: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

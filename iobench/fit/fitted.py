@@ -15,6 +15,7 @@ for the record's own size).
 from __future__ import annotations
 
 import math
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ from iobench.topology.graph import Node, Topology
 SIZE_AXIS = "nbytes"
 _EVIDENCE = "evidence."
 _LEAST_DRAWS, _MANY = 40, 20_000  # records from which on there are fewer draws
+_last: tuple[Run, int, list[Record], list[Fitted]] | None = None
 _DATA_CACHES = ("data", "unified")
 
 
@@ -91,7 +93,19 @@ def fit_run(run: Run, seed: int = 0) -> list[Fitted]:
 
     Impossible, wrong, failed and skipped records are never used; suspect ones only where the others are
     too few for the model, which is then said. Raises UserError for a header that is damaged.
+    The last run's models are kept: a report asks for them more than once.
     """
+    global _last
+    if _last is None or _last[0] is not run or _last[1] != seed or not _same(_last[2], run.records):
+        _last = run, seed, list(run.records), _fit_all(run, seed)
+    return list(_last[3])
+
+
+def _same(before: list[Record], now: list[Record]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
+
+
+def _fit_all(run: Run, seed: int) -> list[Fitted]:
     verdicts = check.judge(run)
     topology = check.topology_of(run)
     # a fleet's million of sizes gets fewer draws: they give a standard error, which 40 know to 11 %
