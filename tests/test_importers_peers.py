@@ -441,3 +441,16 @@ def test_gdscheck_two_grammars_one_reader() -> None:
     old = read("gdscheck-old-grammar.txt")
     assert old.header.machine["gds"]["ways"] == {"NVMe P2PDMA": ["supported"], "NVMe": [], "NFS": ["supported"]}
     assert any("IOMMU is enabled" in warning for warning in old.warnings)
+
+
+def test_perftest_failure_within_a_sweep_is_said_and_the_rest_kept() -> None:
+    text = (LOGS / "perftest-write-bw-mb-that-is-mib.txt").read_text(encoding="utf-8").rsplit("-----", 1)[0]
+    run = of_text(text + "\n Completion with error at client\n Failed status 10: wr_id 0 syndrom 0x3b\n")
+    assert len(run) == 1
+    assert sum("Failed status 10" in warning or "Completion with error" in warning for warning in run.warnings) >= 1
+
+
+def test_nvbandwidth_that_ended_before_its_first_case() -> None:
+    text = "nvbandwidth Version: v0.8\n\nNVML_ERROR: [Not Found] in expression nvmlDeviceGetHandleByUUID\n"
+    with pytest.raises(UserError, match="no row of nvbandwidth"):
+        of_text(text)

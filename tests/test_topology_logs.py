@@ -188,3 +188,34 @@ def test_import_of_a_state_log_gives_its_topology() -> None:
     run = importers.read(LOGS / "h200-2x-nvidia-smi-all-commands-query-cut.txt")
     assert Topology.from_dict(run.header.topology).nodes["gpu:1"].get("model_name") == "NVIDIA H200"
     assert len(run) == 0
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "bytes_per_s"),
+    [
+        ("16.0 GT/s PCIe", "16", 31.508e9), ("16 GT/s", "16", 31.508e9), ("32 GT/s", "8", 31.508e9),
+        ("64.0 GT/s PCIe", "16", 128e9), ("", "16", None), ("Unknown", "16", None), ("Unknown speed", "16", None),
+        ("16.0 GT/s PCIe", "255", None), ("16.0 GT/s PCIe", "0", None), ("16.0 GT/s PCIe", "", None),
+    ],
+)  # fmt: skip
+def test_link_attributes_that_nccl_takes_for_defaults(speed: str, width: str, bytes_per_s: float | None) -> None:
+    text = (
+        f'<system version="1"><cpu numaid="0" affinity="f"><pci busid="0000:17:00.0" class="0x030200" '
+        f'link_speed="{speed}" link_width="{width}"/></cpu></system>'
+    )
+    found = limit(logs.merge([text]), "pci:0000:17", "pci:0000:17:00.0")
+    assert found == (None if bytes_per_s is None else pytest.approx(bytes_per_s, rel=1e-3))
+
+
+def test_topo_row_with_a_nic_column_and_a_list_of_cpus() -> None:
+    header = "\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\tNUMA Affinity\n"
+    rows = "GPU0\t X \tNV6\tNODE\t0,2,4,6,8,10\t0\nGPU1\tNV6\t X \tNODE\t0,2,4,6,8,10\t0\nmlx5_0\tNODE\tNODE\t X \n"
+    machine = logs.merge([header + rows])
+    assert machine.nodes["gpu:0"].get("cpu_affinity") == [0, 2, 4, 6, 8, 10]
+    assert machine.nodes["gpu:1"].get("numa") == 0
+    assert machine.nodes["port:mlx5_0/1"].get("relations") == {"gpu:0": "NODE", "gpu:1": "NODE"}
+
+
+def test_the_same_output_twice_is_one_machine() -> None:
+    text = (LOGS / "machine-lspci-gpu-below-a-switch-link-idle-acs-on.txt").read_text(encoding="utf-8")
+    assert logs.merge([text + text]).to_dict()["nodes"] == logs.merge([text]).to_dict()["nodes"]

@@ -176,7 +176,7 @@ def json_in(text: str) -> dict[str, Any] | None:
         if place > 100:
             return None
         try:
-            data, _ = decoder.raw_decode(text[match.end() - 1 :])
+            data, _ = decoder.raw_decode(text, match.end() - 1)
         except (ValueError, RecursionError):
             continue
         if isinstance(data, dict) and (NAME in data or "testcases" in data):

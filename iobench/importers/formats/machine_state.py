@@ -6,8 +6,10 @@ import re
 
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
+from iobench.units import MIB
 
 TITLE = "a machine's state"
+_MOST = 2 * MIB  # characters; no tool prints more about one machine
 STATE = True
 
 _MARKS = re.compile(
@@ -30,7 +32,9 @@ def read(log: Log) -> Imported:
     from iobench.topology import logs
 
     imported = Imported()
-    graph = logs.merge([log.text])
+    graph = logs.merge([log.text[:_MOST]])
+    if len(log.text) > _MOST:
+        imported.problem("only the log's first 2 MiB were searched for a machine's state")
     if graph.facts.get("read"):
         imported.topology = graph.to_dict()
         imported.machine["name"] = graph.name

@@ -55,7 +55,7 @@ class Device:
 
 def add(text: str, graph: Topology) -> bool:
     """Add the tree of every device that moves data; say whether the text is of lspci."""
-    devices = parse(text)
+    devices = list({device.address: device for device in reversed(parse(text))}.values())[::-1]  # the first of each
     if not devices:
         return False
     by_bus = {(device.address[:4], device.secondary): device for device in devices if device.secondary}

@@ -35,7 +35,7 @@ def add(text: str, graph: Topology) -> bool:
     for number, line in enumerate(lines):
         header = _header(line)
         if header:
-            rows = _rows(header, lines[number + 1 :], graph)
+            rows = _rows(header, lines[number + 1 : number + 4 + len(header)], graph)
             words = {cell for cells, _ in rows.values() for cell in cells}
             if words & _PEER_WORDS and all(_PEER.fullmatch(cell) for cell in words):
                 _add_peers(graph, header, rows)
