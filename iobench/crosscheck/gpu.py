@@ -65,6 +65,17 @@ class Row:
         return median_interval([1 / ratios if self.latency else ratios])
 
     @property
+    def known(self) -> str:
+        """What is known to differ between the two numbers, or what both count alike against expectation."""
+        if self.probe == _LOCAL:
+            return "both count a copy once, though it reads and writes"
+        if self.latency:
+            return "nvbandwidth: mean over SMs; iobench the same"
+        if "bidirectional" in self.case:
+            return "one direction of the two; iobench's buffers rotate over twice the L2"
+        return "iobench's buffers rotate over twice the L2"
+
+    @property
     def unit(self) -> float:
         return NS if self.latency else GB
 
@@ -240,7 +251,7 @@ def judge(table: Sequence[Row], say: Say) -> bool:
             say(
                 f"{row.case:<46} {row.cell[0]},{row.cell[1]:<4} {row.show(row.peers):>12} {row.show(row.ours):>12}"
                 f" {ratio.median:>7.4f} ({ratio.low:.4f} .. {ratio.high:.4f}) {'PASS' if met[-1] else 'FAIL'}"
-                f" (bar {row.bar}{doubt})"
+                f" (bar {row.bar}{doubt})   {row.known}".rstrip()
             )
     say(f"{'PASS' if met and all(met) else 'FAIL'}: {sum(met)} of {len(met)} cases meet their bars")
     return bool(met) and all(met)
