@@ -11,7 +11,7 @@ from rich.text import Text
 
 from iobench.check import judge
 from iobench.record import Run
-from iobench.report import SUMMARY_COLUMNS, models, summary
+from iobench.report import SUMMARY_COLUMNS, summary
 from iobench.report.matrix import matrices_of
 from iobench.report.notices import counts, notices
 from iobench.report.shortened import sentences, shortened
@@ -40,6 +40,8 @@ def show(console: Console, run: Run) -> None:
 
 def show_models(console: Console, run: Run) -> None:
     """Print parameters with intervals, then findings and the series without a model."""
+    from iobench.report import models  # what fits takes long to import, and a summary does without
+
     view = models.view_of(run)
     if view.rows:
         console.print(_table(models.COLUMNS, view.rows, models.NUMERIC))

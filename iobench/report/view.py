@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from iobench import topology
 from iobench.check import Verdict, judge, topology_of
 from iobench.record import Run
-from iobench.report import facts, models
+from iobench.report import facts
 from iobench.report.charts import charts_of
-from iobench.report.figures import FigureView, figures_of
 from iobench.report.keyfigures import KeyFigure, best_per_chart, key_figures
 from iobench.report.matrix import MatrixView, matrices_of
-from iobench.report.models import ModelsView
 from iobench.report.names import about
 from iobench.report.notices import Notice, counts, notices, skipped_whole
 from iobench.report.roofline import rooflines_of
 from iobench.report.shortened import sentences, shortened
 from iobench.report.table import Table, table_of
+
+if TYPE_CHECKING:
+    from iobench.report.figures import FigureView
+    from iobench.report.models import ModelsView
 
 FOLD_ROWS = 24  # longer tables get a box of their own to scroll in, and are folded in Markdown
 _MOST_TILES = 6
@@ -63,6 +66,8 @@ class View:
 
 def view_of(run: Run) -> View:
     """Judge, fit and draw the run; needs nothing but its records file."""
+    from iobench.report import models  # fits, and figures draw: a summary on the terminal needs neither
+
     verdicts = judge(run)
     part = shortened(run, verdicts)
     left_out = sentences(run, part)
@@ -102,6 +107,8 @@ def topology_text(run: Run) -> str:
 
 
 def _section(run: Run, probe: str, verdicts: Mapping[str, Verdict], left_out: str) -> Section:
+    from iobench.report.figures import figures_of
+
     table = table_of(run, probe, verdicts)
     title = " ".join(part for part in (str(about(run, probe).get("title", "")), left_out) if part)
     figures = tuple(figures_of(run, probe, verdicts))
