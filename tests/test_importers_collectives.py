@@ -334,3 +334,20 @@ def test_cpu_time_is_not_taken_for_the_operations_time() -> None:
     imported, run = text(f"./all_reduce_perf -g 2 -C 1\n{head}{rows}# Out of bounds values : 0 OK\n")
     assert len(imported.unread) == 1
     assert run.records[0].time.median == pytest.approx((1 << 30) / 250e9)
+
+
+def test_many_runs_alike_read_like_few() -> None:
+    """From the hundredth run on only figures are looked at: all of them count, and an odd one is still seen."""
+    content = (LOGS / "rccl_version_line_between.txt").read_text()
+    odd = content.replace("91.10   92.08  161.14      0", "91.10   92.08  161.14      7")
+    bad = content.replace("91.10   92.08", "91.10   29.08")
+    imported, run = text(content * 130 + odd + content * 2 + bad)
+    record = one(run, nbytes=16 << 20, inplace=False)
+    assert imported.rows == 2 * 134
+    assert sum(len(line.seconds[0]) for line in record.lines) == 134
+    assert len(record.lines) == 100
+    assert one(run, nbytes=8 << 20, inplace=False).wrong_data
+    assert len(imported.unread) == 1
+    assert "algbw 29.08 does not follow" in imported.unread[0].why
+    numbers = [int(row.split()[1][:-1]) for line in record.lines for row in line.evidence["rows"]]
+    assert sorted(numbers) == [18 + 23 * k for k in range(134)]

@@ -139,7 +139,9 @@ class Sweep:
 
 
 @dataclass(slots=True)
-class _Point:
+class Point:
+    """The launches of one point, and which of them took the last figure, of which run."""
+
     run: int = -1
     launch: int = -1
     launches: list[Line] = field(default_factory=list)
@@ -166,7 +168,7 @@ class Collector:
         self.lines: list[Line] = []
         self._facts: dict[int, Mapping[str, Any]] = {}
         self._identities: dict[tuple[Any, ...], int] = {}
-        self._points: dict[tuple[int, int], _Point] = {}
+        self._points: dict[tuple[int, int], Point] = {}
 
     def identify(self, sweep: Sweep) -> int:
         """Return the number of what the sweep measures, for ``add``: equal sweeps of several runs share it."""
@@ -174,7 +176,7 @@ class Collector:
 
     def add(self, sweep: Sweep, identity: int, value: Value) -> None:
         """Take one figure of a sweep."""
-        point = self._points.setdefault((identity, value.nbytes), _Point())
+        point = self._points.setdefault((identity, value.nbytes), Point())
         if point.run != sweep.run:
             point.run, point.launch = sweep.run, (point.launch + 1) % MOST_LAUNCHES
         if point.launch < len(point.launches):
@@ -185,7 +187,7 @@ class Collector:
         self.lines.append(line)
         self._facts[id(line)] = {**sweep.facts, "mode": sweep.mode}
 
-    def full(self, identity: int, nbytes: int) -> _Point | None:
+    def full(self, identity: int, nbytes: int) -> Point | None:
         """Return a point that has all its launches, so that further figures only join them; None for others."""
         point = self._points.get((identity, nbytes))
         return point if point and len(point.launches) == MOST_LAUNCHES else None

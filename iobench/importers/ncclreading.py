@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iobench.importers import collective
-from iobench.importers.collective import DTYPES, Collector, Sweep, Value
+from iobench.importers.collective import DTYPES, Collector, Point, Sweep, Value
 from iobench.importers.imported import Imported
 from iobench.importers.ncclrun import (
     PLACES,
@@ -29,8 +29,9 @@ from iobench.importers.ncclrun import (
     verified,
 )
 from iobench.importers.nccltable import Row, Side, busbw_agrees, seconds_of
-from iobench.units import GB, US
+from iobench.units import US
 
+_ROUNDING = 0.00501  # of two decimals
 _NO_RANKS = -1.0  # as busbw / algbw: no row agrees with it
 
 
@@ -41,6 +42,7 @@ class Repeat:
         self, run: NcclRun, sweeps: Mapping[tuple[str, str, int, bool], tuple[Sweep, int]], bus: float
     ) -> None:
         self.bus = bus
+        self.points: list[tuple[int, list[tuple[int, Point]]]] = []
         layout = run.layout
         self.starts: list[tuple[int, bool]] = []
         if layout and layout.side == ("time", "algbw", "busbw", "wrong") and not layout.stamped:
@@ -57,35 +59,47 @@ class Repeat:
 
     def take(self, run: NcclRun, collector: Collector) -> bool:
         """Add the figures of a run like this one; False (and nothing done) where one of them is not usual."""
-        if not self.starts:
+        if not self.points:
+            self.points = self._points(run, collector)
+        if not self.points:
             return False
-        found = []
+        found: list[tuple[Point, float, str]] = []
         try:
-            for (number, tokens), identities in zip(run.raw, self.identities, strict=True):
-                nbytes = int(tokens[0])
-                for (at, _), identity in zip(self.starts, identities, strict=True):
-                    seconds = float(tokens[at]) * US
-                    if not self._usual(nbytes, seconds, tokens[at + 1], tokens[at + 2], tokens[at + 3]):
+            for (number, tokens), (nbytes, places) in zip(run.raw, self.points, strict=True):
+                for at, point in places:
+                    time, algbw, busbw, wrong = tokens[at : at + 4]
+                    if wrong != "0" or not self._usual(nbytes, float(time), algbw, busbw):
                         return False
-                    found.append((collector.full(identity, nbytes), seconds, number, tokens, at))
+                    found.append((point, float(time) * US, f"line {number}: {time} {algbw} {busbw} {wrong}"))
         except ValueError:
             return False
-        if not all(point for point, *_ in found):
-            return False
-        for point, seconds, number, tokens, at in found:
-            if point:
-                point.take(run.number, seconds, f"line {number}: {' '.join(tokens[at : at + 4])}")
+        for point, seconds, printed in found:
+            point.take(run.number, seconds, printed)
         return True
 
-    def _usual(self, nbytes: int, seconds: float, algbw: str, busbw: str, wrong: str) -> bool:
-        if wrong != "0" or not 0 < seconds < math.inf:
+    def _points(self, run: NcclRun, collector: Collector) -> list[tuple[int, list[tuple[int, Point]]]]:
+        """Return each row's size and where its figures go; nothing as long as a point lacks launches."""
+        rows = []
+        for (_, tokens), identities in zip(run.raw, self.identities if self.starts else [], strict=False):
+            nbytes = int(tokens[0])
+            points = [collector.full(identity, nbytes) for identity in identities]
+            places = [(at, point) for (at, _), point in zip(self.starts, points, strict=True) if point]
+            if len(places) < len(points):
+                return []
+            rows.append((nbytes, places))
+        return rows
+
+    def _usual(self, nbytes: int, time: float, algbw: str, busbw: str) -> bool:
+        """Tell whether a row's figures agree closely: times in us, rates in GB/s with two decimals where small."""
+        if not 0 < time < math.inf:
             return False
-        wanted = nbytes / seconds / GB
-        rounding = 0.00501 if algbw[-3:-2] == "." == busbw[-3:-2] else 0.0  # of two decimals
-        if abs(float(algbw) - wanted) > max(0.005 * wanted, rounding):
+        wanted = nbytes / (time * 1e3)
+        off = abs(float(algbw) - wanted)
+        if off > 0.005 * wanted and (off > _ROUNDING or algbw[-3:-2] != "."):
             return False
         wanted *= self.bus
-        return abs(float(busbw) - wanted) <= max(0.005 * wanted, rounding)
+        off = abs(float(busbw) - wanted)
+        return off <= 0.005 * wanted or (off <= _ROUNDING and busbw[-3:-2] == ".")
 
 
 class Reading:
