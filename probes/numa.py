@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import Unavailable
 from iobench.probe import Axis, Matrix, Plot, Samples
+from iobench.record import Leg
 from iobench.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -300,8 +301,16 @@ def _host_samples(
             "pinned": proof.pinned,
             "pages": pages.evidence(),
         },
-        legs=proof.legs(moved[0], point["nbytes"]) if bound else [],
+        legs=_legs(proof.legs(moved[0], point["nbytes"]), bound),
     )
+
+
+def _legs(legs: Sequence[Leg], bound: bool) -> list[Leg]:
+    """Return the bytes' ways; of threads that run anywhere only the one out of the memory, whoever reads it."""
+    if bound:
+        return list(legs)
+    memory = [leg for leg in legs if leg.src.startswith("mem:")]
+    return [dataclasses.replace(leg, dst=f"numa:{leg.src.partition(':')[2]}") for leg in memory]
 
 
 def _require(mem: Any, placed: "Placed") -> None:

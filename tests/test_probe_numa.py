@@ -178,6 +178,15 @@ def test_an_unbound_point_is_not_called_bound() -> None:
     assert result.evidence["pinned"] is False or CPUS == 1
 
 
+def test_an_unbound_stream_has_the_memory_s_limit() -> None:
+    graph = topology.discover()
+    result = measure(op="read", mem="unbound", cpu="unbound", nbytes=64 * MIB)
+    assert all(leg.src.startswith("mem:") and leg.dst.startswith("numa:") for leg in result.legs)
+    assert all(graph.path(leg.src, leg.dst) is not None for leg in result.legs)
+    if sum(node.get("nbytes") or 0 for node in graph.of("cache")) < 60 * MIB and result.evidence["pages_on_node"]:
+        assert result.legs
+
+
 def test_one_node_proves_nothing_and_says_so() -> None:
     result = measure(op="read", mem="unbound", cpu="unbound")
     single = len(topology.discover().of("mem")) == 1
