@@ -85,6 +85,8 @@ def _whole_probes(run: Run) -> list[Notice]:
 
 def _why(record: Record, verdict: Verdict) -> str:
     """Return why the record is what it is; points that differ only in the figures share one warning."""
+    if verdict.status == "emulated":
+        return verdict.sentence
     if verdict.status == "unproven":
         return record.first.path or "nothing shows which way the bytes took"
     return "" if verdict.status == "impossible" else record.reason or verdict.sentence

@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from iobench import record, topology
@@ -20,12 +19,13 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 # Kernels compiled for no processor in particular are the same here and in the guest, where compiling takes minutes.
 _KERNELS = {"NUMBA_CPU_NAME": "generic"}
 _PREPARE_SECONDS = 600
+BUDGET_SECONDS = 2
 
 
 def environment() -> dict[str, str]:
     """Return what iobench needs to be set: the same source, compiled kernels from the cache, nothing written back."""
     return {
-        "PYTHONPATH": str(CHECKOUT),
+        "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT}/tests",
         "PYTHONDONTWRITEBYTECODE": "1",
         "NUMBA_CACHE_DIR": str(cache_folder() / "kernels"),
         "OMP_NUM_THREADS": "1",
@@ -34,24 +34,34 @@ def environment() -> dict[str, str]:
     }
 
 
-def script(*arguments: object, env: Mapping[str, str] | None = None) -> str:
-    """Return the bash line that runs ``iobench ARGUMENTS`` in the guest."""
-    words = [f"{name}={shlex.quote(value)}" for name, value in {**environment(), **(env or {})}.items()]
-    return " ".join(["env", *words, sys.executable, "-m", "iobench", *(shlex.quote(str(word)) for word in arguments)])
+def script(*lines: str) -> str:
+    """Return the bash line that runs ``iobench LINE`` for each of the command lines in the guest, in one process."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in environment().items()]
+    return " ".join(["env", *words, sys.executable, "-m", "lab.many", *map(shlex.quote, lines)])
 
 
-def discover(guest: Guest, name: str, timeout: float = 300) -> tuple[Topology, Done]:
-    """Run ``iobench topology`` in the guest; return the graph that it saved and what it printed."""
-    done = guest.run(script("topology", "--save", f"{SHARED}/{name}.json"), timeout=timeout)
+def topology_line(name: str) -> str:
+    """Return the command line that saves the guest's topology for ``graph``."""
+    return f"topology --save {SHARED}/{name}.json"
+
+
+def run_line(name: str, arguments: str) -> str:
+    """Return the command line of a short measurement for ``measured``; without time to repeat disturbed points."""
+    return f"run {arguments} --quick --budget {BUDGET_SECONDS} --no-report --deadline 600 --out {SHARED}/{name}"
+
+
+def call(guest: Guest, *lines: str, timeout: float = 900) -> Done:
+    """Run command lines in the guest; every one must succeed."""
+    done = guest.run(script(*lines), timeout=timeout)
     assert done.code == 0, done.text
-    return topology.load(guest.shared / f"{name}.json"), done
+    return done
 
 
-def measure(guest: Guest, name: str, *arguments: object, timeout: float = 900, code: int = 0) -> Run:
-    """Run ``iobench run ARGUMENTS`` in the guest, shortly; return the run as read on this side."""
-    line = script("run", *arguments, "--quick", "--no-report", "--deadline", 600, "--out", f"{SHARED}/{name}")
-    done = guest.run(line, timeout=timeout)
-    assert done.code == code, done.text
+def graph(guest: Guest, name: str) -> Topology:
+    return topology.load(guest.shared / f"{name}.json")
+
+
+def measured(guest: Guest, name: str) -> Run:
     return record.read(guest.shared / name)
 
 

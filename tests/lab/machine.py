@@ -14,6 +14,7 @@ DISTANCE = {(0, 1): 21, (0, 2): 17, (0, 3): 28, (1, 2): 28, (1, 3): 17, (2, 3): 
 LATENCY = {(0, 0): 90, (0, 1): 140, (0, 2): 250, (0, 3): 400, (1, 0): 140, (1, 1): 90, (1, 2): 400, (1, 3): 250}  # ns
 BANDWIDTH = {(0, 0): 40, (0, 1): 20, (0, 2): 12, (0, 3): 6, (1, 0): 20, (1, 1): 40, (1, 2): 6, (1, 3): 12}  # GiB/s
 CXL_MIB = 512
+CXL_NODE = len(NODES)  # the kernel gives the window of CXL memory the next number
 NVME_NODE = 1
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from lab import cli, machine, setup
 from lab.vm import Guest
 
 MIB = 1 << 20
-SMALL = ("-a", "nbytes=1M", "-a", "threads=1")
+SMALL = "-a nbytes=1M -a threads=1 -a block=32K"
 # Two processes, one after the other: the second must find the first one's bytes.
 PATTERN = """
 cat > /root/pattern.py <<'END'
@@ -33,45 +33,51 @@ END
 
 
 @pytest.fixture(scope="module")
-def first(guest: Guest) -> Topology:
-    """The machine as it booted: the CXL memory is a devdax device."""
-    return cli.discover(guest, "devdax")[0]
-
-
-@pytest.fixture(scope="module")
-def devdax(guest: Guest, first: Topology) -> Run:
-    """CXL memory as a mapped device."""
-    kernels = "kernel=chase,gather,read"
-    return cli.measure(guest, "cxl-devdax", "cxl", "-a", "form=devdax", "-a", kernels, "-a", "block=32K", *SMALL)
-
-
-@pytest.fixture(scope="module")
-def second(guest: Guest, devdax: Run) -> Topology:
-    """The same memory as a NUMA node, once nobody needs the device any more."""
-    done = guest.run(setup.SYSTEM_RAM, timeout=120)
-    assert done.code == 0, done.text
-    return cli.discover(guest, "system-ram")[0]
-
-
-@pytest.fixture(scope="module")
-def node(guest: Guest, second: Topology) -> Run:
-    """CXL memory as a node and in turn with local memory."""
-    kernels = "kernel=chase,gather,copy"
-    return cli.measure(
-        guest, "cxl-node", "cxl", "-a", kernels, "-a", "block=32K", "-a", f"node={_node(second)},1", *SMALL
+def mapped(guest: Guest) -> Guest:
+    """What is run while the CXL memory is a mapped device."""
+    weights = "weights -a method=direct,buffered-cold -a nbytes=8M -a block=256K -a threads=2"
+    cli.call(
+        guest,
+        cli.topology_line("devdax"),
+        cli.run_line("cxl-devdax", f"cxl -a form=devdax -a kernel=chase,gather,read {SMALL}"),
+        cli.run_line("dram", "dram -a kernel=read,chase -a nbytes=1M -a pages=base -a threads=2,1"),
+        cli.run_line("weights", f"{weights} --scratch {setup.NVME_MOUNT}/scratch"),
     )
+    return guest
 
 
 @pytest.fixture(scope="module")
-def numa(guest: Guest, second: Topology) -> Run:
-    return cli.measure(guest, "numa", "numa", "-a", "op=read", "-a", "nbytes=1M", "-a", "pages=base")
+def online(mapped: Guest) -> Guest:
+    """What is run once the same memory is a NUMA node."""
+    done = mapped.run(setup.SYSTEM_RAM, timeout=200)
+    assert done.code == 0, done.text
+    cli.call(
+        mapped,
+        cli.topology_line("system-ram"),
+        cli.run_line("cxl-node", f"cxl -a kernel=chase,gather,copy -a node=0,{machine.CXL_NODE} {SMALL}"),
+        cli.run_line("numa", "numa -a op=read -a nbytes=1M -a pages=base"),
+    )
+    return mapped
 
 
 @pytest.fixture(scope="module")
-def weights(guest: Guest, second: Topology) -> Run:
-    sizes = ("-a", "nbytes=8M", "-a", "block=256K", "-a", "threads=2")
-    scratch = ("--scratch", f"{setup.NVME_MOUNT}/scratch")
-    return cli.measure(guest, "weights", "weights", "-a", "method=direct,buffered-cold", *sizes, *scratch)
+def first(mapped: Guest) -> Topology:
+    return cli.graph(mapped, "devdax")
+
+
+@pytest.fixture(scope="module")
+def second(online: Guest) -> Topology:
+    return cli.graph(online, "system-ram")
+
+
+@pytest.fixture(scope="module")
+def node(online: Guest) -> Run:
+    return cli.measured(online, "cxl-node")
+
+
+@pytest.fixture(scope="module")
+def numa(online: Guest) -> Run:
+    return cli.measured(online, "numa")
 
 
 def test_boot_is_quick(guest: Guest) -> None:
@@ -132,7 +138,14 @@ def test_soft_roce(first: Topology) -> None:
     assert len(ports) == 1
 
 
-def test_cxl_memory_that_is_mapped(devdax: Run) -> None:
+def test_memory_probe(mapped: Guest) -> None:
+    run = cli.measured(mapped, "dram")
+    check_labels(run)
+    assert {record.point["kernel"] for record in run} == {"read", "chase"}
+
+
+def test_cxl_memory_that_is_mapped(mapped: Guest) -> None:
+    devdax = cli.measured(mapped, "cxl-devdax")
     check_labels(devdax)
     assert {record.point["kernel"] for record in devdax} == {"chase", "gather", "read"}
     for record in devdax:
@@ -141,10 +154,10 @@ def test_cxl_memory_that_is_mapped(devdax: Run) -> None:
         assert record.first.proven
 
 
-def test_what_is_written_to_the_device_can_be_read_back(guest: Guest, devdax: Run, first: Topology) -> None:
+def test_what_is_written_to_the_device_can_be_read_back(mapped: Guest) -> None:
     """The device keeps what another process wrote: with one root port QEMU silently loses it."""
     assert (
-        guest.run(
+        mapped.run(
             PATTERN.format(first="write", then="read", device=setup.DAX, python=sys.executable), timeout=200
         ).out.strip()
         == "same"
@@ -159,7 +172,7 @@ def test_cxl_memory_as_a_node(second: Topology) -> None:
     assert dax.get("mode") == "system-ram"
     assert dax.get("state") == "online"
     assert [link.kind for link in second.links if link.a == f"mem:{_node(second)}"] == ["cxl"]
-    assert _node(second) not in machine.NODES
+    assert _node(second) == machine.CXL_NODE
 
 
 def test_cxl_memory_that_is_a_node(node: Run, second: Topology) -> None:
@@ -194,7 +207,8 @@ def test_memory_of_every_node_from_every_cpu(numa: Run, second: Topology) -> Non
     assert all(record.first.proven for record in numa)
 
 
-def test_weights_from_nvme(weights: Run) -> None:
+def test_weights_from_nvme(mapped: Guest) -> None:
+    weights = cli.measured(mapped, "weights")
     check_labels(weights)
     direct = [record for record in weights if record.point["method"] == "direct"]
     assert direct
@@ -204,14 +218,15 @@ def test_weights_from_nvme(weights: Run) -> None:
         assert [leg.src for leg in record.first.legs] == ["block:nvme0n1"]
 
 
-def test_offline_memory_is_told_from_online(guest: Guest, node: Run, numa: Run, weights: Run) -> None:
-    done = guest.run(setup.OFFLINE, timeout=120)
+def test_offline_memory_is_told_from_online(online: Guest) -> None:
+    done = online.run(setup.OFFLINE, timeout=200)
     if done.code:
         pytest.skip(f"the kernel keeps pages on the node: {done.err.strip()[-200:]}")
-    graph, _ = cli.discover(guest, "offline")
+    cli.call(online, cli.topology_line("offline"))
+    graph = cli.graph(online, "offline")
     assert graph.nodes[f"dax:{setup.DAX}"].get("state") == "offline"
     assert any("daxctl online-memory" in text for text in obstacles(graph))
-    assert guest.run(setup.ONLINE, timeout=120).code == 0
+    assert online.run(setup.ONLINE, timeout=200).code == 0
 
 
 def check_labels(run: Run) -> None:
