@@ -29,27 +29,38 @@ def match(runs: Sequence[Sequence[Curve]]) -> tuple[list[tuple[Curve, ...]], lis
     Every group holds a series of the first run that has one of this kind; a pair is taken where each is the
     other's nearest.
     """
-    groups: list[list[Curve]] = []
-    for curves in runs:
-        taken: set[int] = set()
-        for group in groups:
-            found = _mutual(group[0], [g[0] for g in groups], curves, taken)
-            if found is not None:
-                taken.add(id(found))
-                group.append(found)
-        groups += [[curve] for curve in curves if id(curve) not in taken]
+    kinds: dict[tuple[Any, ...], list[list[Curve]]] = {}
+    for number, curves in enumerate(runs):
+        for curve in curves:
+            kinds.setdefault(subject(curve), [[] for _ in runs])[number].append(curve)
+    groups = [group for by_run in kinds.values() for group in _groups(by_run)]
+    places = {id(curve): place for place, curve in enumerate(curve for curves in runs for curve in curves)}
+    groups.sort(key=lambda group: places[id(group[0])])
     whole = [tuple(group) for group in groups if len(group) > 1]
     return whole, [group[0] for group in groups if len(group) == 1]
 
 
-def _mutual(head: Curve, heads: list[Curve], curves: Sequence[Curve], taken: set[int]) -> Curve | None:
+def _groups(runs: Sequence[Sequence[Curve]]) -> list[list[Curve]]:
+    """Return the groups among series that are about the same."""
+    groups: list[list[Curve]] = []
+    for curves in runs:
+        taken: set[int] = set()
+        heads = [group[0] for group in groups]
+        for group in groups:
+            found = _mutual(group[0], heads, [curve for curve in curves if id(curve) not in taken])
+            if found is not None:
+                taken.add(id(found))
+                group.append(found)
+        groups += [[curve] for curve in curves if id(curve) not in taken]
+    return groups
+
+
+def _mutual(head: Curve, heads: Sequence[Curve], curves: Sequence[Curve]) -> Curve | None:
     """Return the curve that is nearest to ``head`` and has no other head nearer to it."""
-    able = [curve for curve in curves if id(curve) not in taken and subject(curve) == subject(head)]
-    if not able:
+    if not curves:
         return None
-    best = max(able, key=lambda curve: nearness(head, curve))
-    rivals = [other for other in heads if subject(other) == subject(best) and other.letter != best.letter]
-    return best if max(rivals, key=lambda other: nearness(other, best)) is head else None
+    best = max(curves, key=lambda curve: nearness(head, curve))
+    return best if max(heads, key=lambda other: nearness(other, best)) is head else None
 
 
 def subject(curve: Curve) -> tuple[Any, ...]:
