@@ -17,6 +17,7 @@ PACKAGES = {
     "daxctl": "daxctl",
     "iproute2": "ip",
     "e2fsprogs": "mkfs.ext4",
+    "util-linux": "setpriv",
     "numactl": "numactl",
     "rdma-core": "/usr/lib/udev/rules.d/60-rdma-ndd.rules",
     "ibverbs-providers": "/etc/libibverbs.d",

@@ -133,7 +133,11 @@ class Guest:
             raise LabError("no qemu-system-x86_64: apt-get install qemu-system-x86")
         with (self.folder / "qemu").open("wb") as log:
             self._process = subprocess.Popen(
-                [qemu, *self._arguments(booted)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                # the machine ends with this process, even where that is killed
+                ["setpriv", "--pdeathsig", "KILL", qemu, *self._arguments(booted)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         self._port = self._connect(start + self.boot_seconds)
         up = self._line(start + self.boot_seconds) if self._port else None
