@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from iobench.collectives import values
-from iobench.collectives.device import check_rule
+from iobench.collectives.data import check_rule
 from iobench.collectives.nccl import version_text
 from iobench.collectives.ops import OPS, Work
 from iobench.errors import Unavailable, UserError, WrongData

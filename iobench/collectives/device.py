@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.collectives import values
-from iobench.collectives.ops import ROOT, Work
-from iobench.errors import Unavailable, WrongData
+from iobench.collectives.data import Data
+from iobench.collectives.ops import Work
+from iobench.errors import Unavailable
 
 if TYPE_CHECKING:
     from iobench.gpu import Device, Pool, Watch
@@ -190,7 +191,7 @@ class GpuRank:
         now = self._current
         self.rank.state(f"verifying {self._words(now.work)}")
         for slot in range(now.send.count):
-            self._fill(now, slot)
+            self._data.fill(now.send.at(slot) + now.work.send_offset(self.rank.rank), now.work, slot)
         if not now.work.inplace:
             self._fill_bytes(now.receive)
         self._wait()
@@ -311,21 +312,6 @@ class GpuRank:
     def _wait(self) -> None:
         self.engine.stream.synchronize()
 
-    def _fill(self, now: _Prepared, slot: int) -> None:
-        import numpy as np
-
-        work, number = now.work, self.rank.rank
-        items = work.send_nbytes // work.item
-        start = now.send.at(slot) + work.send_offset(number)
-        arguments = (
-            np.uint64(start),
-            np.uint64(items),
-            np.uint32(number),
-            np.uint32(slot),
-            np.uint32(values.levels(work)),
-        )
-        self._launch(f"fill_{work.dtype}", arguments)
-
     def _fill_bytes(self, pool: Pool) -> None:
         from cupy.cuda import runtime as api
 
@@ -334,68 +320,14 @@ class GpuRank:
 
     def _check(self, slots: range) -> None:
         """Raise WrongData where an element of a result in ``slots`` is not what it must be."""
-        now = self._current
-        if now.work.op.has_result(self.rank.rank):
+        now, number = self._current, self.rank.rank
+        if now.work.op.has_result(number):
             for slot in slots:
-                self._check_slot(now, slot)
+                self._data.check(now.receive.at(slot) + now.work.receive_offset(number), now.work, slot)
 
-    def _check_slot(self, now: _Prepared, slot: int) -> None:
-        import numpy as np
-        from cupy.cuda import runtime as api
-
-        work, number = now.work, self.rank.rank
-        items = work.receive_nbytes // work.item
-        start = now.receive.at(slot) + work.receive_offset(number)
-        rule, part, offset, mine = check_rule(work, number)
-        found = np.array([0, 2**64 - 1, 0], dtype=np.uint64)
-        area = int(api.malloc(found.nbytes))
-        try:
-            api.memcpy(area, found.ctypes.data, found.nbytes, api.memcpyDefault)
-            arguments = (
-                np.uint64(start), np.uint64(items), np.int32(rule), np.uint32(work.ranks), np.uint64(part),
-                np.uint64(offset), np.uint32(mine), np.uint32(slot), np.uint32(values.levels(work)), np.uint64(area),
-            )  # fmt: skip
-            self._launch(f"check_{work.dtype}", arguments)
-            self._wait()
-            api.memcpy(found.ctypes.data, area, found.nbytes, api.memcpyDefault)
-        finally:
-            api.free(area)
-        self._judge(work, slot, found, start)
-
-    def _judge(self, work: Work, slot: int, found: Any, start: int) -> None:
-        items, wrong, first = work.receive_nbytes // work.item, int(found[0]), int(found[1])
-        if int(found[2]) != items:
-            raise WrongData(f"{work.op.name}: the check looked at {int(found[2])} of {items} elements")
-        if wrong:
-            got = self._read(start + first * work.item, work)
-            right = float(values.due_at(work, self.rank.rank, slot, first))
-            raise WrongData(values.verdict(work, self.rank.rank, wrong, first, got, right))
-
-    def _read(self, address: int, work: Work) -> float:
-        import numpy as np
-        from cupy.cuda import runtime as api
-
-        raw = np.zeros(4, dtype=np.uint8)
-        api.memcpy(raw.ctypes.data, address, work.item, api.memcpyDefault)
-        return values.decode(raw.tobytes()[: work.item], work.dtype)
-
-    def _launch(self, name: str, arguments: tuple[Any, ...]) -> None:
-        from iobench.kernels import gpu as kernels
-
-        with self.engine.stream:
-            kernels.function("collective", name)((8 * self.device.sm_count,), (256,), arguments)
-
-
-def check_rule(work: Work, rank: int) -> tuple[int, int, int, int]:
-    """Return the kernel's rule, part, offset and source rank for a rank's result (see kernels/gpu/collective.cu)."""
-    items = work.receive_nbytes // work.item
-    part = max(items // work.ranks, 1)
-    name = work.op.name
-    if work.op.reduces:
-        return 0, part, rank * items if name == "reduce_scatter" else 0, 0
-    if name in ("all_gather", "all_to_all"):
-        return 1, part, rank * part if name == "all_to_all" else 0, 0
-    return 2, part, 0, ROOT if name == "broadcast" else (rank - 1) % work.ranks
+    @property
+    def _data(self) -> Data:
+        return Data(self.device, self.engine.stream, self.rank.rank)
 
 
 def gpu_of(config: dict[str, Any], rank: int) -> str:
