@@ -20,7 +20,8 @@ from numba.extending import intrinsic
 from iobench.kernels.jit import kernel
 
 LINE = 64  # bytes that one non-temporal operation stores, and the alignment it needs
-CHUNK = 512  # bytes that are summed at once
+CHUNK = 512  # bytes that are summed at once, in steps of STEP
+STEP = 128
 LANES = 8  # float64 in LINE bytes
 PLAIN_LANES = 4  # float64 that one plain operation stores: the widest that compilers use unasked
 _I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
@@ -199,30 +200,36 @@ triad_plain, triad_nt = _operation(_triad, 2, PLAIN_LANES, False), _operation(_t
 write_plain, write_nt = _operation(_write, 0, PLAIN_LANES, False), _operation(_write, 0, LANES, True)
 
 
-def _sum(nbytes: int, grow: bool) -> Any:
-    """Return ``op(address)``: the sum of ``nbytes`` of uint64 words, each of which is one more afterwards if ``grow``.
+def _sum(grow: bool) -> Any:
+    """Return ``op(address, steps)``: the sum of ``steps`` * STEP bytes of uint64 words; ``grow`` adds one to each.
 
-    Whole vectors with an accumulator for every fourth: loops over words are not turned into that, nor is one
-    accumulator fast enough.
+    Whole vectors in a rolled loop with an accumulator for each of its four: loops over words are not turned into
+    that, and prefetchers that go by the instruction follow few of them (unrolled over 512 bytes it is 5 % slower).
     """
     vector = ir.VectorType(_I64, PLAIN_LANES)
+    parts = STEP // (8 * PLAIN_LANES)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        first, sums = builder.inttoptr(args[0], ir.PointerType(vector)), [ir.Constant(vector, [0] * PLAIN_LANES)] * 4
-        for index in range(nbytes // (8 * PLAIN_LANES)):
-            place = builder.gep(first, [_I64(index)])
-            value = builder.load(place, align=8)
-            sums[index % 4] = builder.add(sums[index % 4], value)
-            if grow:
-                builder.store(builder.add(value, ir.Constant(vector, [1] * PLAIN_LANES)), place, align=8)
-        whole = builder.add(builder.add(sums[0], sums[1]), builder.add(sums[2], sums[3]))
-        lanes = [builder.extract_element(whole, _I32(lane)) for lane in range(PLAIN_LANES)]
+        first = builder.inttoptr(args[0], ir.PointerType(vector))
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * PLAIN_LANES)) for _ in range(parts)]
+        for place in sums:  # at each call: the allocas stand at the function's head
+            builder.store(ir.Constant(vector, [0] * PLAIN_LANES), place)
+        with cgutils.for_range(builder, args[1], intp=_I64) as loop:
+            for part in range(parts):
+                place = builder.gep(first, [builder.add(builder.mul(loop.index, _I64(parts)), _I64(part))])
+                value = builder.load(place, align=8)
+                builder.store(builder.add(builder.load(sums[part]), value), sums[part])
+                if grow:
+                    builder.store(builder.add(value, ir.Constant(vector, [1] * PLAIN_LANES)), place, align=8)
+        whole = [builder.load(place) for place in sums]
+        both = builder.add(builder.add(whole[0], whole[1]), builder.add(whole[2], whole[3]))
+        lanes = [builder.extract_element(both, _I32(lane)) for lane in range(PLAIN_LANES)]
         return builder.add(builder.add(lanes[0], lanes[1]), builder.add(lanes[2], lanes[3]))
 
-    return intrinsic(lambda typing, address: (types.uint64(types.uint64), generate))
+    return intrinsic(lambda typing, address, steps: (types.uint64(types.uint64, types.uint64), generate))
 
 
-sum_chunk, grow_chunk = _sum(CHUNK, False), _sum(CHUNK, True)
+sum_words, grow_words = _sum(False), _sum(True)
 
 
 @kernel()
