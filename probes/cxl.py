@@ -13,6 +13,8 @@ values of one layer, 18 KiB a block of latent attention (16 x 576 x 2). ``read``
 ``copy`` (one to one) and ``write`` stream past the caches: CXL links are full duplex, so mixes should exceed
 ``read``; on DRAM, whose bus turns round, they don't.
 
+``loaded`` is the chase while the node's other CPUs load the same memory at a set pace (``mix``, ``delay``).
+
 Clock: CLOCK_MONOTONIC inside the compiled loop of each pinned thread, last end less first start, as in the
 memory probe. Not in the number: mapping, first touch, verification. Bytes: ``gather`` counts what it reads from
 the pool; what it writes goes to local memory. On to a GPU (``to=gpu``) the pool is pinned where it lies and
@@ -50,7 +52,8 @@ AXES = {
         choices=("local", "node", "interleave", "devdax", "stand-in"),
     ),
     "kernel": Axis(
-        ("chase", "gather", *_STREAMS), "chase: latency; gather: KV blocks; read, triad 2:1, copy 1:1, write: streams"
+        ("chase", "gather", *_STREAMS, "loaded"),
+        "chase: latency; gather: KV blocks; read, triad 2:1, copy 1:1, write: streams; loaded: a chase beside a load",
     ),
     "to": Axis(("cpu", "gpu"), "where the bytes go: the nearest CPUs; gather also on to a GPU, pinned where they lie"),
     "gpu": Axis(tuple(range(64)), "the GPU; unless given the first one"),
@@ -59,16 +62,21 @@ AXES = {
     "turns": Axis(("equal", "weighted"), "interleave: page by page, or by the system's weights (Linux 6.9 and newer)"),
     "block": Axis((18 * KIB, 32 * KIB, 64 * KIB, 256 * KIB), "gather: bytes of a KV block", unit="bytes", minimum=64),
     "threads": Axis(tuple(range(1, 1025)), "threads on the nearest node; unless given 1 and all its CPUs", minimum=1),
+    "mix": Axis(("read", "2:1", "1:1"), "loaded: reads to writes", choices=("read", "3:1", "2:1", "1:1", "write")),
+    "delay": Axis((0, 64, 256, 1024, 65536), "loaded: dependent multiplications between two chunks of 512 bytes"),
     "pages": Axis(("base", "huge"), "base pages or huge ones; unless given base, which every node can give"),
     "nbytes": Axis(_SIZES, "working set; unless given 4 last-level caches", unit="bytes", minimum=64 * KIB),
 }
 LAUNCHES = 3
 POINT_SECONDS = 0.12
+MODELS = ({"kind": "loaded", "where": {"kernel": "loaded"}, "size": "evidence.load_bytes_per_s", "over": ("delay",)},)
 PLOTS = (
     Plot("KV blocks gathered from CXL memory", "block", "bandwidth",
          ("form", "node", "device", "turns", "to", "threads"), {"kernel": "gather"}),
     Plot("Streams and mixes on CXL memory", "kernel", "bandwidth", ("form", "node", "device", "turns", "threads"),
          log_x=False),
+    Plot("Latency of a load from CXL memory beside a load on it", "delay", "latency",
+         ("form", "node", "device", "turns", "mix", "threads"), {"kernel": "loaded"}),
     Plot("Latency of a load from CXL memory", "form", "latency", ("node", "device", "turns"), {"kernel": "chase"},
          log_x=False),
 )  # fmt: skip
@@ -98,6 +106,8 @@ def _points_of(
     sizes = [_footprint(form, topology)] if axes["nbytes"] == AXES["nbytes"].values else axes["nbytes"]
     for to, kernel, nbytes, page in itertools.product(axes["to"], axes["kernel"], sizes, pages):
         ways = _ways(kernel, nbytes, _threads(form, axes), axes) if to == "cpu" else _gpu_ways(kernel, topology, axes)
+        if kernel == "loaded" and to == "cpu":
+            ways = _loaded_ways(form, axes)
         for more in ways:
             yield {**_where(form, turns), "kernel": kernel, "to": to, **more, "pages": page, "nbytes": nbytes}
 
@@ -113,6 +123,15 @@ def _ways(
         yield from ({"block": block, "threads": count} for block, count in pairs if count * block <= nbytes)
     else:
         yield from ({"threads": count} for count in threads)
+
+
+def _loaded_ways(form: "Form", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield the axes of a chase beside a load: one CPU chases, all others of the node (or as many as asked) load."""
+    others = len(form.cpus) - 1
+    threads = [others] if axes["threads"] == AXES["threads"].values else axes["threads"]
+    counts = [count for count in threads if 0 < count <= others]
+    for count, mix, delay in itertools.product(counts, axes["mix"], axes["delay"]):
+        yield {"threads": count, "mix": mix, "delay": delay}
 
 
 def _gpu_ways(kernel: str, topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -185,6 +204,8 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     kernel = point["kernel"]
     if point["to"] == "gpu":
         return _to_gpu(point, form, sampler)
+    if kernel == "loaded":
+        return _loaded(point, form, sampler)
     with _team(form, point.get("threads", 1)) as team:
         if kernel == "chase":
             return _chase(point, form, team, sampler)
@@ -247,6 +268,37 @@ def _gather(point: dict[str, Any], form: "Form", team: "Team", sampler: "Sampler
         made = _samples(point, form, team, proof, timed, sampler, (work.moved, 0), "bandwidth", "pinned threads")
         made.moved, made.moved_rule = work.moved, "every block of the pool once, as read from it"
         made.evidence |= {"blocks": work.moved // work.block, "repeats": work.repeats, "seed": seed}
+        return made
+
+
+def _loaded(point: dict[str, Any], form: "Form", sampler: "Sampler") -> Samples:
+    from iobench.cxl.memory import opened
+    from iobench.kernels.chase import LINE
+    from iobench.kernels.chasing import Chasing
+    from iobench.kernels.loading import Loading
+    from iobench.kernels.team import Team, spread
+
+    cpus, nbytes = spread(form.cpus), point["nbytes"]
+    space = (form, 2 * nbytes, point["pages"], point.get("turns", "equal"))
+    with Team(cpus[:1]) as first, Team(cpus[1 : 1 + point["threads"]]) as others, opened(*space) as memory:
+        chase = Chasing.over(memory.data[:nbytes], sampler.launch * _PRIME + nbytes, first)
+        work = Loading.over(memory.data[nbytes : 2 * nbytes], point["mix"], point["delay"], chase, others)
+        memory.data[-1:] = 0  # the load's slices are whole chunks: the last page may hold none
+        proof = memory.prove()
+        chase.check()
+        loads = chase.settle()
+        timed = sampler.collect(lambda count: [work.take(loads, count)], ops=loads)
+        work.check()
+        moved, seconds = work.moved_during(len(timed.seconds[0]))
+        made = _samples(point, form, first, proof, timed, sampler, (LINE, 0), "latency", "dependent loads under load")
+        made.moved, made.moved_rule = LINE, "one 64-byte line per load; the load moved load_nbytes in load_seconds"
+        made.evidence |= {
+            "load_nbytes": moved,
+            "load_seconds": seconds,
+            "load_threads": point["threads"],
+            "load_cpus": list(others.cpus),
+            "loads_per_sample": loads,
+        }
         return made
 
 

@@ -14,6 +14,7 @@ from iobench.cxl import forms, legs, memory
 from iobench.errors import Unavailable, WrongData
 from iobench.kernels.gathering import Gathering
 from iobench.kernels.team import pinned
+from iobench.probe import Samples
 from iobench.timing.sampler import Sampler
 from iobench.topology import discover
 from iobench.topology.graph import Topology
@@ -249,14 +250,14 @@ def test_reads_and_writes_are_legs_of_their_own() -> None:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Samples]:
     """Measure a point on node 0 of this machine as if it were far memory."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
     form = forms.Form("node", 0, cpus, "node 0", node=0, nbytes=GIB)
     mixed = forms.Form("interleave", 0, cpus, "node 0 and itself", node=0, nbytes=GIB)
     monkeypatch.setattr(forms, "forms", lambda topology: [form, mixed])
 
-    def run(**point: object) -> object:
+    def run(**point: object) -> Samples:
         sampler = Sampler(budget=0.02, min_samples=3, max_samples=5)
         sampler.__dict__["topology"] = machine((0, 2, 64))
         try:
@@ -271,14 +272,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("kernel", ["read", "triad", "copy", "write"])
-def test_streams_move_and_verify(here: Callable[..., object], kernel: str) -> None:
+def test_streams_move_and_verify(here: Callable[..., Samples], kernel: str) -> None:
     samples = here(kernel=kernel, threads=1)
     assert samples.verified
     reads = {"read": 1.0, "triad": 2 / 3, "copy": 0.5, "write": 0.0}[kernel]
     assert samples.evidence["read_nbytes"] / samples.moved == pytest.approx(reads)
 
 
-def test_chase_and_gather_are_proven_page_by_page(here: Callable[..., object]) -> None:
+def test_chase_and_gather_are_proven_page_by_page(here: Callable[..., Samples]) -> None:
     chase = here(kernel="chase")
     gather = here(kernel="gather", block=32 * KIB, threads=1)
     assert chase.quantity == "latency"
@@ -287,6 +288,22 @@ def test_chase_and_gather_are_proven_page_by_page(here: Callable[..., object]) -
         if samples.evidence["placement"] == "move_pages":
             assert samples.proven
             assert sum(samples.evidence["pages_on_node"].values()) == MIB // os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_chase_beside_a_load(here: Callable[..., Samples]) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU can't chase beside a load")
+    samples = here(kernel="loaded", threads=1, mix="1:1", delay=64)
+    assert samples.quantity == "latency"
+    assert samples.evidence["load_nbytes"] > 0
+    assert samples.evidence["load_seconds"] > 0
+
+
+def test_loads_have_the_cpus_that_do_not_chase() -> None:
+    points = plan(machine((0, 4, 64), (1, 0, 64)), "form=node", "kernel=loaded")
+    assert {point["threads"] for point in points} == {3}
+    assert {point["mix"] for point in points} == {"read", "2:1", "1:1"}
+    assert reason(machine((0, 1, 64), (1, 0, 64)), "form=node", "kernel=loaded")
 
 
 def test_gather_notices_a_wrong_word() -> None:
