@@ -140,8 +140,9 @@ def _without(axes: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
 def _by_size(one: Fitted, query: Query, label: str, models: MachineModels) -> Forecast:
     if one.model is None:
         raise UserError(f"{one.series}: {one.reason}")
-    extras = kinds.get(one.kind).extras
-    got = one.model.predict(query.nbytes, **{name: _value(query.axes[name]) for name in extras if name in query.axes})
+    kind = kinds.get(one.kind)
+    asked = {name: _value(query.axes[name]) for name in kind.extras if name in query.axes}
+    got = one.model.predict(query.nbytes, **asked)
     known = got.high > got.low
     sizes = [point.nbytes for point in one.model.measured]
     between = (
@@ -150,7 +151,7 @@ def _by_size(one: Fitted, query: Query, label: str, models: MachineModels) -> Fo
     basis = [between, *_rests_on(models)]
     low, high = (got.low, got.high) if known else (None, None)
     notes = [*one.notes, *one.model.findings]
-    return Forecast(query, label, got.seconds, low, high, basis, notes, loaded=one.kind == "loaded")
+    return Forecast(query, label, got.seconds, low, high, basis, notes, loaded=kind.axis == "bytes/s")
 
 
 def _measured(models: MachineModels, model: ScaleModel, query: Query) -> Fitted | None:
