@@ -20,6 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.lab)
 
 
+_booted: list[float] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for seconds in _booted:
+        terminalreporter.write_line(f"lab: the virtual machine was up after {seconds:.1f} s")
+
+
 @pytest.fixture(scope="session")
 def guest() -> Iterator[Guest]:
     """The running machine with its devices driven: CXL memory as devdax, NVMe mounted, soft-RoCE up."""
@@ -31,6 +39,7 @@ def guest() -> Iterator[Guest]:
         (pytest.fail if wanted == "required" else pytest.skip)(reason)
     cli.prepare()
     with Guest(machine.LAB) as booted:
+        _booted.append(booted.booted)
         done = booted.run(setup.DEVICES, timeout=300)
         if done.code:
             raise LabError(f"the devices did not come up: {done.text}")
