@@ -238,7 +238,10 @@ BUILT: dict[str, tuple[Callable[[Path], list[Gpu]], str]] = {
     "cxl-host": (cxl_host, "written after two EPYC 9354 with three CXL 1.1 x8 memory cards; tests/machines.py"),
 }
 SHIPPED_CAPTURES = {"cloud-vm": "cloud-vm", "2x-h200": "2x-h200", "1x-h200": "1x-h200"}
-CAPTURES = ["cloud-vm", "2x-h200", "1x-h200", "lab-numa-cxl-nvme-softroce"]
+LAB_CAPTURES = [
+    f"lab-four-nodes-cxl-{state}" for state in ("not-mapped", "devdax", "system-ram", "partly-online", "offline")
+]  # tests/lab/capture.py makes them
+CAPTURES = ["cloud-vm", "2x-h200", "1x-h200", "lab-numa-cxl-nvme-softroce", *LAB_CAPTURES]
 
 
 def built(name: str, root: Path) -> Topology:

@@ -20,7 +20,7 @@ from iobench.topology import discover
 from iobench.topology.graph import Topology
 from iobench.units import GIB, KIB, MIB
 
-from machines import BUILT, built
+from machines import BUILT, built, captured
 
 PROBE = probes.load("cxl")
 
@@ -164,6 +164,30 @@ def test_plans_of_whole_machines(name: str, tmp_path: Path) -> None:
         assert any("partly online" in note for note in form.notes)
     else:
         assert "needs CXL memory" in reason(graph)
+
+
+@pytest.mark.parametrize(
+    ("state", "node", "device", "said"),
+    [
+        ("not-mapped", False, False, "mem0 is present, not mapped: cxl create-region -m -t pmem"),
+        ("devdax", False, True, "dax0.0 is a devdax device"),
+        ("system-ram", True, False, ""),
+        ("partly-online", True, False, "dax0.0 is partly online (2 of 3 blocks): daxctl online-memory dax0.0"),
+        ("offline", False, False, "dax0.0 is offline (0 of 3 blocks): daxctl online-memory dax0.0"),
+    ],
+)
+def test_each_state_of_the_emulated_lab(state: str, node: bool, device: bool, said: str, tmp_path: Path) -> None:
+    graph = captured(f"lab-four-nodes-cxl-{state}", tmp_path)
+    found = forms.forms(graph)
+    assert ("CXL memory (region0) as NUMA node 4 without CPUs" in [form.label for form in found]) is node
+    assert [form.device for form in found if form.kind == "devdax"] == (["dax0.0"] if device else [])
+    near = {form.node: form.near for form in found if form.kind == "node"}
+    assert near == {2: 0, 3: 1, **({4: 0} if node else {})}
+    told = {form.node: form.declared.get("read_seconds") for form in found if form.kind == "node"}
+    assert told == {2: 250e-9, 3: 250e-9, **({4: None} if node else {})}  # a hot-added node has no HMAT
+    notes = [note for form in found if form.kind == "local" and form.node == 0 for note in form.notes]
+    assert (said in notes[0]) if said else notes == []
+    assert {point["form"] for point in plan(graph)} == {"local", "node", "interleave"}
 
 
 def test_missing_sysfs_is_a_reason_not_a_crash(tmp_path: Path) -> None:

@@ -162,7 +162,9 @@ def _devdax_form(topology: Topology, node: Node) -> Form | None:
 
 
 def _local_form(topology: Topology, number: int) -> Form:
-    return _form(topology, LOCAL, topology.nodes[f"numa:{number}"], number, f"local memory of node {number}")
+    """Return local memory; its notes say what else is there and can't be used as it stands."""
+    label, known = f"local memory of node {number}", tuple(obstacles(topology))
+    return _form(topology, LOCAL, topology.nodes[f"numa:{number}"], number, label, notes=known)
 
 
 def _interleaved(form: Form) -> Form:
