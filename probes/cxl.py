@@ -26,7 +26,6 @@ Every word is verified. Cross-checked against C (gcc -O3 -march=native) on the s
 gather``.
 """
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -345,7 +344,6 @@ def _stream(point: dict[str, Any], form: "Form", team: "Team", sampler: "Sampler
     from iobench.kernels import streaming
 
     kernel, nbytes, threads = point["kernel"], point["nbytes"], point["threads"]
-    sampler.shared("compiled", _once(streaming.compile_all))
     with opened(form, streaming.room(nbytes, threads), point["pages"], point.get("turns", "equal")) as memory:
         work = streaming.Streaming.over(memory.data, kernel, kernel != "read", nbytes, team)
         work.fill()
@@ -391,12 +389,3 @@ def _samples(
         legs=legs(sampler.topology, proof.shares, team.cpus, *ways, working_set=point["nbytes"]),
         notes=list(form.notes),
     )
-
-
-def _once(action: Any) -> Any:
-    @contextlib.contextmanager
-    def entered() -> Iterator[None]:
-        action()
-        yield
-
-    return entered
