@@ -317,10 +317,11 @@ def test_chase_and_gather_are_proven_page_by_page(here: Callable[..., Samples]) 
 def test_a_chase_beside_a_load(here: Callable[..., Samples]) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU can't chase beside a load")
-    samples = here(kernel="loaded", threads=1, mix="1:1", delay=64)
-    assert samples.quantity == "latency"
-    assert samples.evidence["load_nbytes"] > 0
-    assert samples.evidence["load_seconds"] > 0
+    # on a busy machine the load's thread may get no CPU during the few samples of one attempt
+    tries = [here(kernel="loaded", threads=1, mix="1:1", delay=64) for _ in range(5)]
+    assert {samples.quantity for samples in tries} == {"latency"}
+    assert any(samples.evidence["load_nbytes"] > 0 for samples in tries)
+    assert all(samples.evidence["load_seconds"] > 0 and samples.verified for samples in tries)
 
 
 def test_loads_have_the_cpus_that_do_not_chase() -> None:
