@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
 STATUSES = ("ok", "suspect", "skipped", "failed")
+_MEASURED = ("ok", "suspect")
 _LEAST_CLEAN = 2
 _MANY_BLOCKS = 1_000_000
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make a new one each time
@@ -137,13 +138,15 @@ class Record:
     def key(self) -> str:
         return point_key(self.probe, self.point)
 
-    @cached_property
+    @property
     def used(self) -> list[Line]:
         """The launches that count: the undisturbed ones where there are two at least, else all with samples.
 
         One undisturbed launch beside disturbed ones can't show how launches differ; the record is suspect then.
         """
-        measured = [line for line in self.lines if line.status in ("ok", "suspect") and line.seconds]
+        measured = [line for line in self.lines if line.status in _MEASURED and line.seconds]
+        if len(measured) < _LEAST_CLEAN:
+            return measured
         clean = [line for line in measured if line.status == "ok"]
         return clean if len(clean) >= _LEAST_CLEAN else measured
 
@@ -196,6 +199,14 @@ class Record:
         return [np.max(np.asarray(line.seconds, dtype=float), axis=0) / line.ops for line in self.used]
 
     @property
+    def rows(self) -> list[Sequence[float]]:
+        """``groups`` as plain numbers: of a million records an array for each would take longer than all else."""
+        return [
+            _slowest(line.seconds) if line.ops == 1 else [seconds / line.ops for seconds in _slowest(line.seconds)]
+            for line in self.used
+        ]
+
+    @property
     def aggregate(self) -> str:
         """What each value is where it is no raw sample ("mean of 20 iterations"); "" for raw samples."""
         return next((line.aggregate for line in self.used if line.aggregate), "")
@@ -223,9 +234,10 @@ class Record:
     @cached_property
     def median(self) -> float:
         """Median seconds per operation, ``time.median`` without its interval; ValueError when nothing was measured."""
-        if not self.used:
+        rows = self.rows
+        if not rows:
             raise ValueError("no samples: a median needs at least one")
-        return middle([middle([seconds / line.ops for seconds in _slowest(line.seconds)]) for line in self.used])
+        return middle(rows[0]) if len(rows) == 1 else middle([middle(row) for row in rows])
 
     @property
     def bytes_per_s(self) -> float:

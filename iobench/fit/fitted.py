@@ -18,13 +18,16 @@ import math
 import operator
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from iobench import check
 from iobench.errors import UserError
 from iobench.fit import bootstrap, kinds
+from iobench.fit.alike import Plain, fit_alike, suits
+from iobench.fit.alike import plain as plain_series
 from iobench.fit.fitter import fit
 from iobench.fit.hops import hops_seconds
 from iobench.fit.model import FitPoint, Model
@@ -66,22 +69,23 @@ class _Declared:
     extras: Mapping[str, str] = field(default_factory=dict)
     over: tuple[str, ...] = ()
 
+    @cached_property
+    def beside(self) -> bool:
+        """Whether the size was measured beside the time."""
+        return self.size.startswith(_EVIDENCE)
+
     def takes(self, record: Record) -> bool:
-        if self.x(record) is None or any(axis not in record.point for axis in self.extras.values()):
+        if self.x(record) is None or (self.extras and any(axis not in record.point for axis in self.extras.values())):
             return False
-        return all(_matches(record.point.get(name), wanted) for name, wanted in self.where.items())
+        return not self.where or all(_matches(record.point.get(name), wanted) for name, wanted in self.where.items())
 
     def x(self, record: Record) -> int | None:
         """Return the record's size (or what stands for it), None where it has none."""
-        beside = self.size.startswith(_EVIDENCE)
+        beside = self.beside
         size = record.first.evidence.get(self.size[len(_EVIDENCE) :]) if beside else record.point.get(self.size)
         if type(size) is int and size >= 0:
             return size
         return round(size) if beside and isinstance(size, float) and 0 <= size < math.inf else None
-
-    def varies(self, axis: str) -> bool:
-        """Return whether an axis differs within a series."""
-        return axis == self.size or axis in self.over or axis in self.extras.values()
 
     def point(self, record: Record) -> FitPoint:
         extra = {name: record.point[axis] for name, axis in self.extras.items()}
@@ -114,9 +118,64 @@ def _fit_all(run: Run, seed: int) -> list[Fitted]:
     for probe in run.header.probes:
         records = run.of(probe)
         for declared in _declared(run, probe):
-            for (mode, axes), series in _series(records, declared).items():
-                out.append(_fit_series(probe, mode, dict(axes), declared, series, verdicts, topology, seed, draws))
+            asked = [
+                _ask(probe, mode, dict(axes), declared, series, verdicts, topology, seed)
+                for (mode, axes), series in _series(records, declared).items()
+            ]
+            out += _answered(asked, declared, draws)
     return out
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A series to fit: what is said of it, the records to use, the seed of its draws."""
+
+    series: str
+    probe: str
+    mode: str
+    axes: dict[str, Any]
+    records: list[Record]
+    notes: list[str]
+    number: int
+    options: dict[str, Any]
+
+    def fitted(self, kind: str, model: Model | None, reason: str = "") -> Fitted:
+        return Fitted(self.series, self.probe, self.mode, kind, self.axes, model, reason, self.notes)
+
+
+def _answered(asked: Sequence[_Asked], declared: _Declared, draws: int) -> list[Fitted]:
+    """Fit each series: those of one shape at once, the others one by one."""
+    alike: dict[Any, list[int]] = {}
+    found: list[Fitted | None] = [None] * len(asked)
+    plain = [_plain(one, declared) for one in asked]
+    for place, series in enumerate(plain):
+        if series is None:
+            found[place] = _fit_one(asked[place], declared, draws)
+        else:
+            alike.setdefault(series.shape, []).append(place)
+    for places in alike.values():
+        models = fit_alike(declared.kind, [series for place in places if (series := plain[place])], draws)
+        for place, model in zip(places, models, strict=True):
+            found[place] = asked[place].fitted(declared.kind, model)
+    return [one for one in found if one is not None]
+
+
+def _plain(asked: _Asked, declared: _Declared) -> Plain | None:
+    """Return the series if it can be fitted together with others."""
+    if asked.options or not suits(declared.kind, len(asked.records)):
+        return None
+    sizes = [declared.x(record) or 0 for record in asked.records]
+    said = [record.aggregate for record in asked.records]
+    return plain_series(sizes, [record.rows for record in asked.records], asked.number, said)
+
+
+def _fit_one(asked: _Asked, declared: _Declared, draws: int) -> Fitted:
+    points = [declared.point(record) for record in asked.records]
+    try:
+        model = fit(points, declared.kind, asked.number, draws, **asked.options)
+    except UserError as error:
+        return asked.fitted(declared.kind, None, str(error))
+    return asked.fitted(declared.kind, model)
 
 
 def cache_edges(topology: Topology | None, cpus: Iterable[int] = ()) -> list[tuple[str, int]]:
@@ -132,7 +191,7 @@ def cache_edges(topology: Topology | None, cpus: Iterable[int] = ()) -> list[tup
     return sorted(sizes.items(), key=lambda edge: edge[1])
 
 
-def _fit_series(
+def _ask(
     probe: str,
     mode: str,
     axes: dict[str, Any],
@@ -141,22 +200,16 @@ def _fit_series(
     verdicts: Mapping[str, check.Verdict],
     topology: Topology | None,
     seed: int,
-    draws: int,
-) -> Fitted:
+) -> _Asked:
     label = " ".join(f"{name}={value}" for name, value in axes.items()) or "all points"
     takes = kinds.get(declared.kind).options
     options: dict[str, Any] = {"edges": cache_edges(topology, _cpus(records))} if "edges" in takes else {}
     chosen, notes = _choose(records, verdicts, declared, options)
     if "tuning" in takes:
         options |= _physics(chosen, axes, verdicts)
-    points = [declared.point(record) for record in chosen]
     # each series has its own draws, the same on every run
     number = zlib.crc32(f"{seed} {probe} {mode} {label}".encode())
-    try:
-        model = fit(points, declared.kind, number, draws, **options)
-    except UserError as error:
-        return Fitted(label, probe, mode, declared.kind, axes, None, str(error), notes)
-    return Fitted(label, probe, mode, declared.kind, axes, model, "", notes)
+    return _Asked(label, probe, mode, axes, chosen, notes, number, options)
 
 
 def _choose(
@@ -164,6 +217,8 @@ def _choose(
 ) -> tuple[list[Record], list[str]]:
     """Return the records to use and sentences on those that were not, or not gladly."""
     status = {record.key: verdicts[record.key].status for record in records}
+    if all(word == "ok" for word in status.values()):
+        return records, []
     notes = []
     for bad in ("impossible", "emulated", "wrong", "failed"):
         count = sum(status[record.key] == bad for record in records)
@@ -205,9 +260,10 @@ def _series(
 ) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]]:
     """Return (mode, fixed axes) -> the records of one series, in the order first seen."""
     out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]] = {}
+    varies = {declared.size, *declared.over, *declared.extras.values()}
     for record in records:
         if declared.takes(record):
-            axes = tuple((name, _fixed(value)) for name, value in record.point.items() if not declared.varies(name))
+            axes = tuple([(name, _fixed(value)) for name, value in record.point.items() if name not in varies])
             out.setdefault((record.mode, axes), []).append(record)
     return out
 
@@ -258,7 +314,7 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 def _fixed(value: Any) -> Any:
     """Return ``value`` as something that can be a key."""
-    return value if isinstance(value, (str, int, float, bool, type(None))) else dumps(value)
+    return value if value is None or isinstance(value, (str, int, float)) else dumps(value)
 
 
 def _listed(cpus: Any) -> list[int]:

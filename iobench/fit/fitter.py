@@ -37,14 +37,7 @@ def fit(
         raise UserError(f"{count}: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M")
     launches = max(len(point.groups) for point in merged)
     aggregate = next((point.aggregate for point in merged if point.aggregate), "")
-    if aggregate:
-        findings.append(
-            f"the times are aggregates ({aggregate}): how single operations scatter is unknown, so the intervals rest "
-            "on how far the sizes lie from the fitted curve"
-        )
-    elif launches < _ENOUGH_LAUNCHES:
-        count = "1 launch" if launches == 1 else f"{launches} launches"
-        findings.append(f"only {count}: the intervals do not hold what differs between processes; run at least three")
+    findings += told(launches, aggregate)
     measured = _measured(merged)
     series = _series(merged, measured, seed, draws)
     estimate = chosen.estimate(series, options)
@@ -58,6 +51,19 @@ def fit(
         findings=findings + estimate.findings,
         steps=estimate.steps,
     )
+
+
+def told(launches: int, aggregate: str) -> list[str]:
+    """Return what the number of launches, or that the times are aggregates, means for the intervals."""
+    if aggregate:
+        return [
+            f"the times are aggregates ({aggregate}): how single operations scatter is unknown, so the intervals rest "
+            "on how far the sizes lie from the fitted curve"
+        ]
+    if launches < _ENOUGH_LAUNCHES:
+        count = "1 launch" if launches == 1 else f"{launches} launches"
+        return [f"only {count}: the intervals do not hold what differs between processes; run at least three"]
+    return []
 
 
 def _check_options(kind: Kind, options: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from iobench.fit.series import Estimate, Kind, Parameter
 from iobench.units import format_size
 
 SCHEMA = 1
+_NOTHING: Mapping[str, Any] = {}
 REACH = 2.0  # a model says nothing beyond this factor outside of what was measured
 
 
@@ -33,15 +34,14 @@ class FitPoint:
     aggregate: str = ""
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """The median seconds measured at one size, with its interval."""
 
     nbytes: int
     seconds: float
     low: float
     high: float
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = _NOTHING
 
 
 @dataclass(frozen=True)
@@ -195,11 +195,17 @@ def between_error(kind: Kind, estimate: Estimate, points: Sequence[Measured]) ->
     """Return the mean absolute relative error of predicting each inner size from the others; NaN for none."""
     if kind.predicts == "formula":
         return estimate.error
+    if kind.predicts == "neighbours":
+        return float(neighbours_errors(*_knots(points))[0])
     values = {name: parameter.value for name, parameter in estimate.parameters.items()}
-    errors = (
-        between.left_out(*_knots(points))[0] if kind.predicts == "neighbours" else _ratio_errors(kind, values, points)
-    )
-    return float(np.mean(errors)) if len(errors) else math.nan
+    errors = _ratio_errors(kind, values, points)
+    return float(np.mean(errors)) if errors else math.nan
+
+
+def neighbours_errors(sizes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Return ``between_error`` of kinds that predict from neighbours, for each row of sizes and seconds."""
+    errors = between.left_out(sizes, seconds)
+    return errors.mean(axis=1) if errors.shape[1] else np.full(len(errors), math.nan)
 
 
 def _knots(points: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
@@ -268,8 +274,9 @@ def _measured(data: Mapping[str, Any]) -> Measured:
 
 
 def _point(point: Measured) -> dict[str, Any]:
-    plain = {name: value for name, value in vars(point).items() if name != "extra"}
-    return plain | ({"extra": dict(point.extra)} if point.extra else {})
+    nbytes, seconds, low, high, extra = point
+    plain = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high}
+    return plain | {"extra": dict(extra)} if extra else plain
 
 
 def _pair(data: Sequence[Any]) -> tuple[int, int]:

@@ -44,6 +44,25 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Many series of one shape, none with further regressors: the arrays of ``Series`` with one more axis in front."""
+
+    nbytes: np.ndarray
+    seconds: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    draws: np.ndarray
+    widening: float
+
+    @classmethod
+    def of(cls, series: Series) -> Batch:
+        """Return one series as a batch."""
+        one = series
+        rows = one.nbytes[None], one.seconds[None], one.low[None], one.high[None], one.draws[None]
+        return cls(*rows, one.widening)
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A kind's answer; ``error`` is its leave-one-size-out error, NaN where there are too few sizes.
 
@@ -70,7 +89,8 @@ class Kind:
     ``extras`` are the regressors beside the size that every point must have. ``predicts`` is how, between measured
     sizes: from the "neighbours" (fit.between), by the "ratio" of their times to the formula, or by the "formula".
     ``axis`` is what "nbytes" holds: bytes, or bytes/s where a latency depends on the load.
-    ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
+    ``estimates(batch)`` fits many series of one shape at once, to what ``estimate`` gives for each; None where a
+    kind cannot. ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
     sizes each part needs: below that, disturbed measurements are better than none.
     """
 
@@ -85,3 +105,4 @@ class Kind:
     extras: tuple[str, ...] = ()
     predicts: Literal["ratio", "neighbours", "formula"] = "ratio"
     axis: str = "bytes"
+    estimates: Callable[[Batch], list[Estimate]] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from iobench.fit.series import Series
+from iobench.fit.series import Batch, Series
 from iobench.units import format_seconds, format_size
 
 _FALL = 0.95  # a time below this part of the one at the size before is a fall
@@ -14,15 +14,25 @@ _MOST_SENTENCES = 3
 
 def breaks(series: Series, advice: str) -> list[str]:
     """Return a sentence for each place where time falls with size, or grows far faster than it."""
-    growth = series.seconds[1:] / series.seconds[:-1]
-    falls = (growth < _FALL) & (series.high[1:] < series.low[:-1])
-    cliffs = ~falls & (growth > _CLIFF * series.nbytes[1:] / series.nbytes[:-1])
-    out = []
-    for index in np.flatnonzero(falls | cliffs) + 1:
-        before, after = (format_size(int(series.nbytes[i])) for i in (index - 1, index))
-        times = f"{format_seconds(series.seconds[index - 1])} to {format_seconds(series.seconds[index])}"
-        what, moves = ("non-monotone", "falls") if falls[index - 1] else ("cliff", "grows")
-        out.append(f"{what} at {after}: the time {moves} from {times} after {before}; {advice}")
-    if len(out) > _MOST_SENTENCES:
-        out[_MOST_SENTENCES:] = [f"{len(out) - _MOST_SENTENCES} more such breaks at larger sizes"]
+    return sentences(Batch.of(series), advice)[0]
+
+
+def sentences(batch: Batch, advice: str) -> list[list[str]]:
+    """Return what ``breaks`` says of each series of a batch."""
+    growth = batch.seconds[:, 1:] / batch.seconds[:, :-1]
+    falls = (growth < _FALL) & (batch.high[:, 1:] < batch.low[:, :-1])
+    cliffs = ~falls & (growth > _CLIFF * batch.nbytes[:, 1:] / batch.nbytes[:, :-1])
+    out: list[list[str]] = [[] for _ in growth]
+    for row, index in np.argwhere(falls | cliffs):
+        out[row].append(_sentence(batch.nbytes[row], batch.seconds[row], index + 1, bool(falls[row, index]), advice))
+    for said in out:
+        if len(said) > _MOST_SENTENCES:
+            said[_MOST_SENTENCES:] = [f"{len(said) - _MOST_SENTENCES} more such breaks at larger sizes"]
     return out
+
+
+def _sentence(nbytes: np.ndarray, seconds: np.ndarray, index: int, falls: bool, advice: str) -> str:
+    before, after = (format_size(int(nbytes[i])) for i in (index - 1, index))
+    times = f"{format_seconds(seconds[index - 1])} to {format_seconds(seconds[index])}"
+    what, moves = ("non-monotone", "falls") if falls else ("cliff", "grows")
+    return f"{what} at {after}: the time {moves} from {times} after {before}; {advice}"

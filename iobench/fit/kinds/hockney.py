@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from iobench.fit import between, bootstrap, segments, shape
-from iobench.fit.series import Estimate, Kind, Parameter, Series
+from iobench.fit import between, bootstrap, shape
+from iobench.fit.series import Batch, Estimate, Kind, Parameter, Series
 from iobench.units import format_size
 
 _POOR = 0.20
@@ -23,11 +23,20 @@ _POOR = 0.20
 def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
     """Fit a and B to ``series``."""
     del options
-    (a,), (inverse,) = _solve(series.nbytes, series.seconds[None, :])
-    drawn = np.column_stack(_solve(series.nbytes, series.draws.T))
-    parameters = _parameters(float(a), float(inverse), drawn, series.widening)
-    error = _leave_one_out(series)
-    return Estimate(parameters, error, _findings(series, parameters, error))
+    return estimates(Batch.of(series))[0]
+
+
+def estimates(batch: Batch) -> list[Estimate]:
+    """Fit a and B to each series of a batch; no result depends on which others are in it."""
+    a, inverse = _solve(batch.nbytes, batch.seconds[:, :, None])
+    drawn = _solve(batch.nbytes, batch.draws)
+    parameters = _parameters(a[:, 0], inverse[:, 0], *drawn, batch.widening)
+    errors = _leave_one_out(batch).tolist()
+    broken = shape.sentences(batch, _BREAK_ADVICE)
+    return [
+        Estimate(found, error, [*said, *_findings(ends, found, error)])
+        for found, error, said, ends in zip(parameters, errors, broken, batch.nbytes[:, [0, -1]].tolist(), strict=True)
+    ]
 
 
 def curve(parameters: Mapping[str, float], nbytes: float) -> float:
@@ -35,67 +44,98 @@ def curve(parameters: Mapping[str, float], nbytes: float) -> float:
     return parameters["a"] + nbytes / parameters["B"]
 
 
-def _solve(nbytes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a (s) and 1/B (s per byte), both >= 0, of least sum of ((a + S/B)/T - 1)^2 for each row of times."""
-    return segments.solve(nbytes, rows, np.ones(len(nbytes)))
+def _solve(nbytes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a (s) and 1/B (s per byte) [series][draw], both >= 0, for times [series][size][draw].
 
-
-def _parameters(a: float, inverse: float, drawn: np.ndarray, widening: float) -> dict[str, Parameter]:
-    low, high = _interval(drawn[:, 0], a, widening)
-    fastest, slowest = _interval(drawn[:, 1], inverse, widening)
-    n_half = _over(a, inverse)
-    if fastest > 0:
-        halves = _interval(drawn[:, 0] / np.maximum(drawn[:, 1], fastest), n_half, widening)
-    else:  # B has no upper bound, and so n_half has none
-        halves = (min(_over(low, slowest), n_half), math.inf)
-    return {
-        "a": Parameter(a, low, high, unit="s"),
-        "B": Parameter(_over(1.0, inverse), _over(1.0, slowest), _over(1.0, fastest), unit="bytes/s"),
-        "n_half": Parameter(n_half, *halves, unit="bytes"),
-    }
-
-
-def _interval(drawn: np.ndarray, centre: float, widening: float) -> tuple[float, float]:
-    half = bootstrap.half_width(drawn, centre, widening)
-    return max(0.0, centre - half), centre + half
-
-
-def _over(numerator: float, denominator: float) -> float:
-    return numerator / denominator if denominator > 0 else math.inf
-
-
-def _leave_one_out(series: Series) -> float:
-    """Return the mean error at inner sizes, each predicted by a fit to the others."""
-    others = between.others(len(series.nbytes))
-    sizes, times = series.nbytes[others], series.seconds[others]
-    unit = series.nbytes[-1]
-    fixed, growing = 1 / times, sizes / unit / times
+    They make the sum of ((a + S/B)/T - 1)^2 least.
+    """
+    unit = nbytes[:, -1]
+    fixed = 1 / times
+    growing = fixed * (nbytes / unit[:, None])[:, :, None]
     products = (fixed * fixed, fixed * growing, growing * growing, fixed, growing)
     a, inverse = between.nonnegative(*(product.sum(axis=1) for product in products))
-    errors = np.abs((a + inverse * series.nbytes[1:-1] / unit) / series.seconds[1:-1] - 1)
-    return float(errors.mean()) if len(errors) else math.nan
+    return a, inverse / unit[:, None]
 
 
-def _findings(series: Series, parameters: dict[str, Parameter], error: float) -> list[str]:
-    out = shape.breaks(series, _BREAK_ADVICE)
+def _parameters(
+    a: np.ndarray, inverse: np.ndarray, a_drawn: np.ndarray, inverse_drawn: np.ndarray, widening: float
+) -> list[dict[str, Parameter]]:
+    low, high = _interval(a_drawn, a, widening)
+    fastest, slowest = _interval(inverse_drawn, inverse, widening)
+    n_half = _over(a, inverse)
+    bounded = fastest > 0  # else B has no upper bound, and so n_half has none
+    halves = a_drawn / np.where(bounded[:, None], np.maximum(inverse_drawn, fastest[:, None]), 1.0)
+    half_low, half_high = _interval(halves, np.where(bounded, n_half, 0.0), widening)
+    half_low = np.where(bounded, half_low, np.minimum(_over(low, slowest), n_half))
+    half_high = np.where(bounded, half_high, math.inf)
+    one = np.ones_like(a)
+    columns = (a, low, high, _over(one, inverse), _over(one, slowest), _over(one, fastest), n_half, half_low, half_high)
+    return [
+        {
+            "a": Parameter(row[0], row[1], row[2], "s"),
+            "B": Parameter(row[3], row[4], row[5], "bytes/s"),
+            "n_half": Parameter(row[6], row[7], row[8], "bytes"),
+        }
+        for row in np.column_stack(columns).tolist()
+    ]
+
+
+def _interval(drawn: np.ndarray, centre: np.ndarray, widening: float) -> tuple[np.ndarray, np.ndarray]:
+    half = bootstrap.half_widths(drawn, centre, widening)
+    return np.maximum(0.0, centre - half), centre + half
+
+
+def _over(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    positive = denominator > 0
+    return np.where(positive, numerator / np.where(positive, denominator, 1.0), math.inf)
+
+
+def _leave_one_out(batch: Batch) -> np.ndarray:
+    """Return the mean error [series] at inner sizes, each predicted by a fit to the others; NaN for none."""
+    count = batch.nbytes.shape[1]
+    if count < 3:
+        return np.full(len(batch.nbytes), math.nan)
+    others = between.others(count)
+    unit = batch.nbytes[:, -1]
+    scaled = batch.nbytes / unit[:, None]
+    # take lays each row out as one piece whatever the number of series, so that its sum is always the same
+    fixed = np.take(1 / batch.seconds, others, axis=1)
+    growing = np.take(scaled, others, axis=1) * fixed
+    products = (fixed * fixed, fixed * growing, growing * growing, fixed, growing)
+    a, inverse = between.nonnegative(*(product.sum(axis=2) for product in products))
+    errors: np.ndarray = np.abs((a + inverse * scaled[:, 1:-1]) / batch.seconds[:, 1:-1] - 1)
+    return np.asarray(errors.mean(axis=1))
+
+
+def _findings(ends: tuple[float, float], parameters: Mapping[str, Parameter], error: float) -> list[str]:
+    out = []
     if error > _POOR:
         out.append(
             f"poor fit: left-out sizes are missed by {error * 100:.0f} % on average; read a and B as a summary only, "
             "and predict between the measured sizes"
         )
-    smallest, largest = format_size(int(series.nbytes[0])), format_size(int(series.nbytes[-1]))
     a, rate, n_half = (parameters[name].value for name in ("a", "B", "n_half"))
+    smallest, largest = (format_size(int(end)) for end in ends)
     if a == 0:
         out.append(f"a = 0: no fixed cost shows from {smallest} on; measure smaller sizes to see it")
-    elif n_half < series.nbytes[0]:
+    elif n_half < ends[0]:
         out.append(f"a is extrapolated: {smallest} is above n_half = {format_size(int(n_half))}; measure smaller sizes")
     if math.isinf(rate):
         out.append(f"B has no bound: the time does not grow up to {largest}; measure larger sizes to see it")
-    elif n_half > series.nbytes[-1]:
+    elif n_half > ends[1]:
         out.append(f"B is extrapolated: {largest} is below n_half = {format_size(int(n_half))}; measure larger sizes")
     return out
 
 
 _BREAK_ADVICE = "one a and B cannot describe both sides, so measure sizes in between"
 
-KIND = Kind("hockney", "T = a + S/B", least=4, estimate=estimate, curve=curve, region_least=4, predicts="neighbours")
+KIND = Kind(
+    "hockney",
+    "T = a + S/B",
+    least=4,
+    estimate=estimate,
+    curve=curve,
+    region_least=4,
+    predicts="neighbours",
+    estimates=estimates,
+)
