@@ -13,14 +13,12 @@ from iobench.units import format_rate, format_size
 
 
 def table(dirs: Iterable[str] = ()) -> str:
-    """Return one line per probe, then the ones that are still to come."""
+    """Return one line per probe, then the ways through one that have a name of their own."""
     files = probes.files(dirs)
     width = max(map(len, files))
     lines = [f"{name:{width}}  {probes.title(file)}" for name, file in files.items()]
-    coming = [f"{name:{width}}  {text}" for name, text in probes.planned().items() if name not in files]
-    if coming:
-        lines += ["", "Not in this version yet:", *coming]
-    return "\n".join(lines)
+    lines += ["", "Also as make targets:"]
+    return "\n".join([*lines, *(f"{name:{width}}  iobench run {words}" for name, words in probes.ways().items())])
 
 
 def markdown_table() -> str:
@@ -29,7 +27,6 @@ def markdown_table() -> str:
     for name, file in probes.files().items():
         axes = ", ".join(f"`{axis}`" for axis in probes.load_file(file).axes)
         rows.append(f"| `{name}` | {probes.title(file)} | {axes} |")
-    rows += [f"| `{name}` | *not in this version yet:* {text} | |" for name, text in probes.planned().items()]
     return "\n".join(rows)
 
 

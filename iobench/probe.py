@@ -145,9 +145,9 @@ def files(extra: Iterable[str | Path] = ()) -> dict[str, Path]:
     return found
 
 
-def planned() -> dict[str, str]:
-    """Return the probes that have a make target but are not written yet: name -> what they will measure."""
-    data: dict[str, str] = tomllib.loads((data_dir("probes") / "planned.toml").read_text(encoding="utf-8"))
+def ways() -> dict[str, str]:
+    """Return the names of make targets that are one way through a probe: name -> the words behind iobench run."""
+    data: dict[str, str] = tomllib.loads((data_dir("probes") / "ways.toml").read_text(encoding="utf-8"))
     return data
 
 
@@ -167,9 +167,8 @@ def find(name: str, extra: Iterable[str | Path] = ()) -> Path:
     known = files(extra)
     if name in known:
         return known[name]
-    coming = planned()
-    if name in coming:
-        raise UserError(f"probe {name} ({coming[name]}) is not in this version yet; iobench list shows what is")
+    if name in ways():
+        raise UserError(f"{name} is one way through a probe: iobench run {ways()[name]}")
     raise UserError(f"no probe '{name}'{nearest(name, known)}; iobench list shows all")
 
 

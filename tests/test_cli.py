@@ -174,7 +174,7 @@ def test_impossible_rate_is_found(cli: Cli, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("run", "dramm"), ("no probe 'dramm'", "did you mean dram")),
-        (("run", "nvlink"), ("not in this version yet",)),
+        (("run", "nvlink"), ("one way through a probe", "iobench run allreduce -a transport=nvlink")),
         (("run", "null", "-a", "knd=empty"), ("no axis 'knd'", "did you mean kind")),
         (("run", "null", "-a", "kind=emtpy"), ("no value 'emtpy'", "did you mean empty")),
         (("run", "null", "-a", "kind"), ("malformed", "axis=value")),

@@ -51,12 +51,13 @@ def test_help_is_the_default_target() -> None:
     assert plain.startswith("make help")
 
 
-@pytest.mark.parametrize("name", sorted(catalogue.probes.planned()))
-def test_a_target_without_a_probe_says_so(name: str) -> None:
-    assert name not in catalogue.probes.files(), f"take {name} out of probes/planned.toml: it has arrived"
-    line = re.search(rf"^probe-{name}: ## (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert line
-    assert "not in this version yet" in line[1]
+@pytest.mark.parametrize(("name", "words"), sorted(catalogue.probes.ways().items()))
+def test_a_way_through_a_probe_has_its_target(name: str, words: str) -> None:
+    probe, *assignments = words.replace("-a ", "").split()
+    catalogue.probes.narrow(catalogue.probes.load(probe), assignments)
+    assert name not in catalogue.probes.files()
+    recipe = rf"^probe-{name}: .*\n\t@\$\(IOBENCH\) run {re.escape(words)} \$\(ARGS\)$"
+    assert re.search(recipe, (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_the_version_is_in_the_changelog() -> None:
