@@ -65,15 +65,16 @@ list: $(READY) ## list the probes
 topology: $(READY) ## show this machine as a graph with limits
 	@$(IOBENCH) topology $(ARGS)
 
-PROBES := gds cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce null
-.PHONY: probe-nvlink probe-ib
+PROBES := cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce null
+.PHONY: probe-nvlink probe-ib probe-gds
 probe-nvlink: $(READY) ## all-reduce over NVLink (NCCL)
 	@$(IOBENCH) run allreduce -a transport=nvlink $(ARGS)
 probe-ib: $(READY) ## all-reduce over InfiniBand or RoCE (NCCL)
 	@$(IOBENCH) run allreduce -a transport=ib $(ARGS)
+probe-gds: $(READY) ## weight loading into GPU memory: page cache, O_DIRECT, GPUDirect Storage, other loaders
+	@$(IOBENCH) run weights -a target=gpu $(ARGS)
 
 .PHONY: $(PROBES:%=probe-%)
-probe-gds: ## weight loading into GPU memory (not in this version yet)
 probe-cxl: ## CXL memory: latency, KV block gathers, streams and mixes
 probe-numa: ## every NUMA node's memory to and from GPUs; without one, to the CPUs of every node
 probe-pcie: ## host to GPU and back over PCIe: bandwidth and latency

@@ -1,22 +1,29 @@
-"""Model weights: how long until a checkpoint's files are in host memory, and by which way.
+"""Model weights: how long until a checkpoint's files are in host or GPU memory, and by which way.
 
 Path: block device -> memory (O_DIRECT), block device -> page cache -> memory (cold), page cache -> memory
-(warm). Every method puts every byte of every file, the headers too, into one private destination in huge
-pages that was touched before; tensors are not moved or aligned afterwards. ``mmap`` maps the files, copies
-out of the mapping and unmaps. Which way the bytes really went is proven by the sectors of the block device
-and by this process's own read counter; "cold" by asking the page cache (cachestat, mincore) right before
-each load, "warm" likewise. Without such a proof the path is unproven; on tmpfs and overlay it is labelled
-"not a storage measurement".
+(warm), and with target=gpu on to the first GPU: threads read into a ring of pinned buffers while what was read
+before is copied (mmap: copied straight from the mapping). Every byte of every file goes there, headers too; or with
+part=tensors every tensor to a place of its own, with part=slices what one of tp ranks keeps. On the host whole files
+are read straight into one private destination in huge pages that was touched before, parts through the ring.
+``kvikio`` is cuFile as kvikio finds it, ``kvikio-compat`` forced to POSIX reads; ``safetensors``,
+``fastsafetensors`` and ``runai`` are the loaders people have, where installed. These run in a process of their own
+that is ended at a deadline. The GPU half has not run on a GPU in this version; all but CUDA itself is tested.
 
-The clock starts right before the first read (or mmap) and stops when the last thread has its last byte.
-Not in the number: opening files, reading headers, allocating and touching the destination, throwing pages
-out, checking the bytes (all of them, after each load). "Cold" is data-cold: directory entries and inodes
-stay cached, and so does what a disk, a hypervisor or a file server caches below this machine.
+Which way the bytes really went is proven by the sectors of the block device, by the reading process's own
+counters, by nvidia-fs, kvikio and cuFile where they count, and by asking the page cache (cachestat, mincore) right
+before each load. "gds" is said only of bytes that a counter saw go that way; kvikio that fell back is "compat".
+Without proof the path is unproven; on tmpfs and overlay it is labelled "not a storage measurement".
 
-Running it writes a checkpoint of random bytes (Llama-3-8B's shapes) to the scratch folder and removes it,
+The clock starts right before the files are opened and stops when the last byte is there. Not in the number: reading
+headers, allocating and touching the destination, pinning the ring (unless register=each), throwing pages out,
+checking the bytes (all of them, after each load; on a GPU by a kernel). "Cold" is data-cold: directory entries and
+inodes stay cached unless cold=metadata drops them (needs root, the whole machine's), and so does what a disk, a
+hypervisor or a file server caches below this machine. load=2 is the second load after the files were thrown out.
+
+Running it writes a checkpoint of random bytes (a Llama 3 model's shapes) to the scratch folder and removes it,
 needs that much memory once more for the destination, drops the files' own pages from the page cache and
 nobody else's, and keeps the disk busy. Your own checkpoint (path) is only read. Cross-checked against fio
-(psync, libaio, io_uring) by `make crosscheck-storage`.
+(psync, libaio, io_uring) by `make crosscheck-storage` and against loaders by `make crosscheck-weights`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,27 +35,62 @@ from iobench.record import Leg
 from iobench.units import KIB, MIB, format_size
 
 if TYPE_CHECKING:
-    from iobench.storage.load import Stage, Workspace
+    from collections.abc import Callable, Hashable
+    from contextlib import AbstractContextManager
+
+    from iobench.storage.files import Files
+    from iobench.storage.load import Loaded, Stage
+    from iobench.storage.way import Way
+    from iobench.storage.workspace import Workspace
     from iobench.timing.sampler import Sampler
     from iobench.topology.graph import Topology
 
 NBYTES = 256 * MIB
 DIRECT = "direct"
 BUFFERED = ("buffered-cold", "buffered-warm", "mmap-cold", "mmap-warm")
+LOADERS = tuple(
+    f"{loader}-{state}" for loader in ("safetensors", "fastsafetensors", "runai") for state in ("cold", "warm")
+)
+KVIKIO = ("kvikio-cold", "kvikio-warm", "kvikio-compat-cold", "kvikio-compat-warm")
+METHODS = {
+    "host": (*BUFFERED, DIRECT),
+    "gpu": (*BUFFERED, DIRECT, "kvikio-cold", "kvikio-compat-cold", *LOADERS),
+}
 SECTOR = 4 * KIB  # blocks are multiples of it, so that O_DIRECT takes them on every disk
 MOST_OF_DISK = 0.1  # of the free space, for files of the size that nobody asked for
 BEYOND_CACHES = 2  # times the last-level cache: less may come out of the cache, whose limit is another
+USUAL = {"depth": 2, "register": "once", "cold": "data", "load": 1, "part": "files", "model": "llama-3-8b"}
 
 AXES = {
-    "method": Axis((*BUFFERED, DIRECT), "how the bytes are read"),
-    "target": Axis(("host",), "where the weights go: the host's memory"),
-    "threads": Axis((1, 4, 16), "threads that read; buffered and mmap by 1 unless you name them", minimum=1),
+    "method": Axis(
+        (*BUFFERED, DIRECT),
+        "how the bytes are read; with target=gpu also by other loaders",
+        choices=(*BUFFERED, DIRECT, *LOADERS, *KVIKIO),
+    ),
+    "target": Axis(("host",), "where the weights go: the host's memory, or the first GPU's", choices=("host", "gpu")),
+    "threads": Axis((1, 4, 16), "threads that read; all but direct by 1 unless you name them", minimum=1),
     "block": Axis(
         (256 * KIB, MIB, 4 * MIB),
-        "bytes of one read; buffered and mmap by 1 MiB unless you name them",
+        "bytes of one read; all but direct by 1 MiB unless you name them",
         unit="bytes",
         minimum=SECTOR,
     ),
+    "depth": Axis((USUAL["depth"],), "buffers of the ring per thread: 1 reads and copies in turn", minimum=1),
+    "register": Axis(
+        ("once",),
+        "pin the ring (kvikio: register its buffer) once before the clock, in each load, or never (kvikio)",
+        choices=("once", "each", "never"),
+    ),
+    "cold": Axis(
+        ("data",), "what goes before a cold load: the files' pages, or metadata too", choices=("data", "metadata")
+    ),
+    "load": Axis((1,), "which load after the files were thrown out is timed, as in 1,2,3", minimum=1),
+    "part": Axis(
+        ("files",), "whole files, tensor by tensor, or one rank's slices", choices=("files", "tensors", "slices")
+    ),
+    "tp": Axis((8,), "ranks that share the model, for part=slices", minimum=1),
+    "rank": Axis((0,), "whose slices, for part=slices"),
+    "model": Axis(("llama-3-8b",), "whose tensor shapes the checkpoint has", choices=("llama-3-8b", "llama-3-70b")),
     "nbytes": Axis((NBYTES,), "bytes of the checkpoint that the probe makes", unit="bytes", minimum=MIB),
     "shards": Axis((2,), "files of that checkpoint", minimum=1),
     "path": Axis(("",), "your own checkpoint: a safetensors file or a folder of them", free=True),
@@ -56,40 +98,67 @@ AXES = {
 LAUNCHES = 3
 POINT_SECONDS = 0.6
 PLOTS = (
-    Plot("A checkpoint into memory, 1 MiB reads", x="threads", y="bandwidth", series=("method",), where={"block": MIB}),
-    Plot("O_DIRECT reads of a checkpoint", x="threads", y="bandwidth", series=("block",), where={"method": DIRECT}),
+    Plot(
+        "A checkpoint into memory, 1 MiB reads",
+        x="threads",
+        y="bandwidth",
+        series=("target", "method"),
+        where={"block": MIB},
+    ),
+    Plot(
+        "O_DIRECT reads of a checkpoint",
+        x="threads",
+        y="bandwidth",
+        series=("target", "block"),
+        where={"method": DIRECT},
+    ),
 )
 MODELS = ({"kind": "weights", "where": {}, "extras": {"files": "shards"}},)
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     _check(axes)
+    targets = _targets(topology, axes)
     for source in _sources(axes):
-        for method in axes["method"]:
-            for target in axes["target"]:
-                for block, threads in _ways(method, axes):
-                    yield {"method": method, "target": target, "threads": threads, "block": block, **source}
+        for target in targets:
+            for method in _methods(target, axes):
+                for more in _more(method, target, axes):
+                    for block, threads in _ways(method, target, axes):
+                        yield {
+                            "method": method, "target": target, "threads": threads, "block": block, **more, **source,
+                        }  # fmt: skip
 
 
 def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
-    from iobench.storage import load
+    from iobench.storage import load, workspace
+    from iobench.storage.way import OWN
 
-    space = sampler.shared("weights", load.workspace)
-    stage = _stage(space, point, sampler)
-    loaded = load.load(stage, point["method"], point["threads"], point["block"], sampler)
+    space = sampler.shared("weights", workspace.workspace)
+    way = _way(point)
+    if way.how in OWN:
+        stage = _stage(space, point, sampler)
+        return _samples(point, stage.nbytes, load.load(stage, way, sampler), sampler)
+    from iobench.storage import through
+
+    files = space.files(*_files(point, sampler))
+    loaded = through.load(files, way, point["target"], sampler)
+    return _samples(point, loaded.facts["bytes_asked"], loaded, sampler)
+
+
+def _samples(point: dict[str, Any], nbytes: int, loaded: "Loaded", sampler: "Sampler") -> Samples:
     return Samples(
         timed=loaded.timed,
-        nbytes=stage.nbytes,
-        moved=stage.nbytes,
-        moved_rule="every byte of every file, headers included, once",
+        nbytes=nbytes,
+        moved=nbytes,
+        moved_rule="every byte that arrives in the target, once",
         quantity="bandwidth",
-        mode="whole-checkpoint",
+        mode="whole-checkpoint" if point.get("part", "files") == "files" else point["part"],
         verified=True,
         path=loaded.verdict.path,
         proven=loaded.verdict.proven,
         evidence=loaded.evidence(),
-        legs=_legs(point["method"], stage, sampler.topology),
-        notes=[*loaded.verdict.notes, *loaded.notes],
+        legs=_legs(point, nbytes, loaded.facts.get("device"), sampler.topology),
+        notes=[note for note in dict.fromkeys(loaded.notes) if note],
     )
 
 
@@ -100,6 +169,19 @@ def _check(axes: Mapping[str, tuple[Any, ...]]) -> None:
     least = MIB // 16 * max(axes["shards"])
     if min(axes["nbytes"]) < least:
         raise UserError(f"-a nbytes={min(axes['nbytes'])}: {max(axes['shards'])} shards need {least} bytes at least")
+    if "slices" in axes["part"] and max(axes["rank"]) >= min(axes["tp"]):
+        raise UserError(f"-a rank={max(axes['rank'])}: ranks count from 0, and -a tp={min(axes['tp'])} has no such one")
+
+
+def _targets(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> list[str]:
+    """Return the targets that are here; Unavailable where nothing that was asked for can be had."""
+    here = ["host", *("gpu" for node in topology.of("gpu")[:1] if node.get("vendor") == "NVIDIA")]
+    targets = [target for target in axes["target"] if target in here]
+    if not targets:
+        raise Unavailable("needs an NVIDIA GPU for target=gpu: the topology shows none")
+    if targets == ["host"] and all(method in KVIKIO for method in axes["method"]):
+        raise Unavailable("kvikio reads into GPU memory here: it needs an NVIDIA GPU and -a target=gpu")
+    return targets
 
 
 def _sources(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -109,28 +191,82 @@ def _sources(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
             from iobench.storage.checkpoint import open_checkpoint
 
             yield {"path": str(open_checkpoint(path).path)}
-        else:
-            yield from ({"nbytes": nbytes, "shards": shards} for nbytes in axes["nbytes"] for shards in axes["shards"])
+            continue
+        for nbytes in axes["nbytes"]:
+            for shards in axes["shards"]:
+                for model in axes["model"]:
+                    yield {"nbytes": nbytes, "shards": shards, **_unusual("model", model)}
 
 
-def _ways(method: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[int, int]]:
-    """Yield block and threads: the grid for O_DIRECT, one of each for the others unless the user named some."""
+def _methods(target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:
+    methods = METHODS[target] if axes["method"] == AXES["method"].values else axes["method"]
+    return (method for method in methods if target == "gpu" or method not in KVIKIO)
+
+
+def _more(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield what differs from the usual way, where it means something for the method."""
+    own = method in (*BUFFERED, DIRECT)
+    for part in axes["part"] if own else ("files",):
+        ring = own and not method.startswith("mmap") and (target == "gpu" or part != "files")
+        for depth in axes["depth"] if ring else AXES["depth"].values:
+            for register in axes["register"] if ring or method in KVIKIO else ("once",):
+                for cold in axes["cold"] if method.endswith("-cold") else ("data",):
+                    for load in axes["load"] if not method.endswith("-warm") else (1,):
+                        found = {"depth": depth, "register": register, "cold": cold, "load": load, "part": part}
+                        usual = {
+                            name: value for key, value in found.items() for name, value in _unusual(key, value).items()
+                        }
+                        yield from _ranks(usual, axes)
+
+
+def _ranks(usual: dict[str, Any], axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    if usual.get("part") != "slices":
+        yield usual
+        return
+    for tp in axes["tp"]:
+        yield from ({**usual, "tp": tp, "rank": rank} for rank in axes["rank"])
+
+
+def _unusual(name: str, value: Any) -> dict[str, Any]:
+    """Return the axis for the point where it is not the usual value: points of older records keep their names."""
+    return {} if USUAL[name] == value else {name: value}
+
+
+def _ways(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[int, int]]:
+    """Yield block and threads: the grid for O_DIRECT, few of each for the others unless the user named some."""
     blocks, threads = axes["block"], axes["threads"]
     if method != DIRECT:
         blocks = (MIB,) if blocks == AXES["block"].values else blocks
-        threads = (1,) if threads == AXES["threads"].values else threads
+        few = (1,) if target == "host" or method in BUFFERED[2:] else (1, 8)
+        threads = few if threads == AXES["threads"].values else threads
     return ((block, count) for block in blocks for count in threads)
 
 
-def _stage(space: "Workspace", point: dict[str, Any], sampler: "Sampler") -> "Stage":
-    from iobench.storage import load
+def _way(point: Mapping[str, Any]) -> "Way":
+    from iobench.storage.way import Way
 
+    more = {name: point[name] for name in ("depth", "register", "cold", "load") if name in point}
+    return Way(point["method"], point["threads"], point["block"], **more)
+
+
+def _stage(space: "Workspace", point: Mapping[str, Any], sampler: "Sampler") -> "Stage":
+    part, tp, rank = point.get("part", "files"), point.get("tp", 1), point.get("rank", 0)
+    return space.stage(*_files(point, sampler), point["target"], part, rank, tp)
+
+
+def _files(
+    point: Mapping[str, Any], sampler: "Sampler"
+) -> "tuple[Hashable, Callable[[], AbstractContextManager[Files]]]":
+    """Return what the files are called in the launch, and what makes them."""
+    from iobench.storage import workspace
+
+    target = point["target"]
     if "path" in point:
-        return space.stage(point["path"], lambda: load.users_stage(point["path"]))
-    nbytes, shards = point["nbytes"], point["shards"]
+        return point["path"], lambda: workspace.users_files(point["path"], target)
+    nbytes, shards, model = point["nbytes"], point["shards"], point.get("model", USUAL["model"])
     if nbytes == NBYTES:
         _leave_room(sampler.scratch, nbytes)
-    return space.stage((nbytes, shards), lambda: load.own_stage(sampler.scratch, nbytes, shards))
+    return (nbytes, shards, model), lambda: workspace.own_files(sampler.scratch, nbytes, shards, model, target)
 
 
 def _leave_room(scratch: str, nbytes: int) -> None:
@@ -145,13 +281,24 @@ def _leave_room(scratch: str, nbytes: int) -> None:
         )
 
 
-def _legs(method: str, stage: "Stage", topology: "Topology") -> list[Leg]:
-    device = f"block:{stage.device.name}" if stage.device else ""
-    legs = [Leg(device, "mem:0")] if device and not method.endswith("-warm") else []
+def _legs(point: Mapping[str, Any], nbytes: int, disk: str | None, topology: "Topology") -> list[Leg]:
+    method = point["method"]
+    answered = method.endswith("-warm") or (point.get("load", 1) > 1 and method != DIRECT)
+    legs = [Leg(f"block:{disk}", "mem:0")] if disk and not answered else []
+    if point["target"] == "gpu":
+        return [*legs, *_to_gpu(topology)]
     cache = _last_level_cache(topology)
-    if method != DIRECT and cache and stage.nbytes >= BEYOND_CACHES * cache:
+    if method != DIRECT and cache and nbytes >= BEYOND_CACHES * cache:
         legs.append(Leg("mem:0", "cpu:0"))
     return legs
+
+
+def _to_gpu(topology: "Topology") -> list[Leg]:
+    """Return the leg to the first GPU's memory; none where the topology doesn't know both ends."""
+    from iobench import gpu
+
+    device = gpu.device(0)
+    return [Leg(device.mem, device.vram)] if device.mem and device.vram else []
 
 
 def _last_level_cache(topology: "Topology") -> int:

@@ -14,7 +14,7 @@ import pytest
 from iobench import hostmem
 from iobench import probe as probes
 from iobench.errors import IobenchError, Unavailable, UserError, WrongData
-from iobench.storage import cache, load, make
+from iobench.storage import cache, load, make, workspace
 from iobench.storage.filesystem import NOT_STORAGE, filesystem_of
 from iobench.timing.sampler import Sampler
 from iobench.topology.graph import Topology
@@ -55,6 +55,7 @@ def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
 def test_the_default_grid_is_moderate_and_covers_every_method() -> None:
     found = points()
     assert {entry["method"] for entry in found} == set(WEIGHTS.axes["method"].values)
+    assert {entry["target"] for entry in found} == {"host"}
     assert len(found) == 4 + 3 * 3
     assert all("path" not in entry for entry in found)
     direct = [entry for entry in found if entry["method"] == "direct"]
@@ -74,7 +75,8 @@ def test_named_threads_and_blocks_hold_for_every_method() -> None:
         (("block=5000",), "multiples of 4096"),
         (("nbytes=1M", "shards=64"), "64 shards need"),
         (("threads=0",), "below 1"),
-        (("target=gpu",), "no value 'gpu'"),
+        (("target=disk",), "no value 'disk'"),
+        (("part=slices", "tp=4", "rank=4"), "ranks count from 0"),
         (("method=cached",), "no value 'cached'"),
     ],
 )
@@ -145,9 +147,9 @@ def test_files_are_made_once_for_all_points_of_a_launch(sampler: Sampler, monkey
     written: list[int] = []
     write = make._write
 
-    def counting(path: Path, nbytes: int, number: int) -> Any:
+    def counting(path: Path, nbytes: int, *more: Any) -> Any:
         written.append(nbytes)
-        return write(path, nbytes, number)
+        return write(path, nbytes, *more)
 
     monkeypatch.setattr(make, "_write", counting)
     for method in ("buffered-warm", "mmap-warm"):
@@ -164,8 +166,8 @@ def damaged(reader: Any, harm: Any) -> Any:
     def make_operation(todo: Any, destination: memoryview, *rest: Any) -> Any:
         operation = reader(todo, destination, *rest)
 
-        def harmed() -> None:
-            operation()
+        def harmed(fds: Any) -> None:
+            operation(fds)
             harm(np.frombuffer(destination, np.uint8))
 
         return harmed
@@ -189,10 +191,10 @@ def test_a_read_that_never_happens_is_found(sampler: Sampler, monkeypatch: pytes
     def lazy(*arguments: Any) -> Any:
         operation = reader(*arguments)
 
-        def first_time_only() -> None:
+        def first_time_only(fds: Any) -> None:
             calls.append(1)
             if len(calls) == 1:
-                operation()
+                operation(fds)
 
         return first_time_only
 
@@ -210,7 +212,7 @@ def test_a_file_that_is_not_evicted_is_not_called_cold(sampler: Sampler, monkeyp
 
 def test_o_direct_that_a_cache_answers_is_unproven(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = load.Counted(0, 0)
-    monkeypatch.setattr(load, "count", lambda device: nothing)
+    monkeypatch.setattr(load, "count", lambda *_: nothing)
     found = measured(point("direct"), sampler)
     assert not found.proven
     assert found.path != "o_direct"
@@ -254,11 +256,11 @@ def test_a_nearly_full_disk_skips_the_default_size_and_refuses_one_that_was_aske
 
 
 def test_a_slow_disk_gets_one_sample_a_launch(sampler: Sampler) -> None:
-    space = sampler.shared("weights", load.workspace)
-    wanted = point("buffered-warm")
-    measured(wanted, sampler)
-    assert load._least_samples(space._stage, Sampler(budget=1e9)) == 3
-    assert load._least_samples(space._stage, Sampler(budget=1e-9)) == 1
+    measured(point("buffered-warm"), sampler)
+    space = sampler.shared("weights", workspace.workspace)
+    stage = space._target._value
+    assert load.few(Sampler(budget=1e9), stage).min_samples == 3
+    assert load.few(Sampler(budget=1e-9), stage).min_samples == 1
 
 
 def test_small_checkpoints_claim_no_limit_of_the_memory(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from iobench import hostmem
 from iobench.errors import IobenchError, Unavailable, UserError, WrongData
-from iobench.storage import cache, device, filesystem, layout, make, proof, read, verify
+from iobench.storage import cache, device, filesystem, layout, make, plan, proof, read, ring, target, verify
 from iobench.storage.device import Counted
 from iobench.storage.filesystem import Filesystem, filesystem_of
+from iobench.storage.mapped import mapped
 from iobench.units import MIB
 
 EXT4, TMPFS, OVERLAY, NFS = (Filesystem(name) for name in ("ext4", "tmpfs", "overlay", "nfs"))
@@ -172,9 +173,10 @@ def loaded(found: make.Made, method: str, threads: int, block: int, alignment: i
     ):
         verify.poison(memory.data)
         if method == "mmap":
-            read.mapped_reader(checkpoint, fds, memory.data, block, pool, threads)()
+            with target.Host(memory).lanes(threads, 1, 4096) as lanes:
+                mapped(checkpoint, plan.files(checkpoint), block, lanes, pool)(fds)
         else:
-            read.reader(read.pieces(checkpoint, fds, block, alignment), memory.data.data, pool, threads)()
+            read.reader(read.pieces(checkpoint, block, alignment), memory.data.data, pool, threads)(fds)
         return memory.data.copy()
 
 
@@ -200,14 +202,12 @@ def test_every_reader_delivers_every_byte(weights: make.Made, method: str, threa
 
 
 def test_a_ring_of_small_buffers_reads_everything(weights: make.Made) -> None:
-    stages = [memoryview(bytearray(65536)) for _ in range(3)]
-    moved: list[int] = []
-    with read.opened(weights.checkpoint) as fds, ThreadPoolExecutor(3) as pool:
-        todo = read.pieces(weights.checkpoint, fds, 65536)
-        read.ring_reader(todo, stages, pool)()
-        moved = [piece.wanted for piece in todo]
-    assert sum(moved) == weights.checkpoint.nbytes
-    assert all(any(stage) for stage in stages[:1])
+    wanted = plan.files(weights.checkpoint)
+    nowhere = target.Nowhere(wanted.room, summing=True)
+    with read.opened(weights.checkpoint) as fds, ThreadPoolExecutor(3) as pool, nowhere.lanes(3, 1, 65536) as lanes:
+        ring.Ring(ring.requests(wanted, 65536), lanes, pool).run(fds)
+    for area, sums in zip(wanted.areas, weights.sums, strict=True):
+        verify.compare(nowhere.sums(area.start, area.nbytes), sums, area.name)
 
 
 @settings(max_examples=80, deadline=None)
@@ -231,8 +231,9 @@ def test_short_reads_go_on_from_an_aligned_offset(nbytes: int, block: int, most:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "preadv", short)
         for offset in range(0, nbytes, block):
-            piece = read.Piece(3, offset, min(block, nbytes - offset), offset, alignment)
-            read.read_piece(piece, memoryview(memory)[offset : offset + piece.length])
+            wanted = min(block, nbytes - offset)
+            view = memoryview(memory)[offset : offset + -(-wanted // alignment) * alignment]
+            read.read_in_full(3, view, offset, wanted, alignment)
     assert bytes(memory[:nbytes]) == content
     assert all(offset % alignment == 0 and length % alignment == 0 for offset, length in asked)
 
@@ -254,7 +255,7 @@ def test_a_read_is_cut_at_what_one_system_call_moves(monkeypatch: pytest.MonkeyP
         return min(views[0].nbytes, most)
 
     monkeypatch.setattr(os, "preadv", preadv)
-    read.read_piece(read.Piece(3, 0, 3 << 31, 0, 4096), View(3 << 31))  # type: ignore[arg-type]
+    read.read_in_full(3, View(3 << 31), 0, 3 << 31, 4096)  # type: ignore[arg-type]
     assert asked == [(0, 3 << 31), (most, (3 << 31) - most), (2 * most, (3 << 31) - 2 * most)] + [
         (3 * most, (3 << 31) - 3 * most)
     ] * (3 * most < 3 << 31)

@@ -27,11 +27,12 @@ from iobench import hostmem
 from iobench.crosscheck.peer import find as find_peer
 from iobench.errors import IobenchError, UserError
 from iobench.stats import Interval, median_interval
-from iobench.storage import read
+from iobench.storage import plan, read, ring
 from iobench.storage.checkpoint import Checkpoint
 from iobench.storage.device import count, device_of
 from iobench.storage.filesystem import NOT_STORAGE, filesystem_of
 from iobench.storage.make import made
+from iobench.storage.target import NowhereLane, carve
 from iobench.units import KIB, MIB, format_rate, format_size
 
 BAR = 0.97
@@ -289,9 +290,10 @@ def _ring(ours: Ours, checkpoint: Checkpoint) -> Iterator[Callable[[], None]]:
         fds = stack.enter_context(read.opened(checkpoint, direct=True))
         # not touched before, as fio's are not: both pay for their pages during the first pass
         memory = stack.enter_context(hostmem.buffer(ours.threads * ours.block, hostmem.HUGE))
-        stages = [memory.data[at * ours.block : (at + 1) * ours.block].data for at in range(ours.threads)]
-        todo = read.pieces(checkpoint, fds, ours.block, alignment) * PASSES
-        yield read.ring_reader(todo, stages, stack.enter_context(ThreadPoolExecutor(ours.threads)))
+        lanes = [NowhereLane(slots, None) for slots in carve(memory.data, ours.threads, 1, ours.block)]
+        todo = ring.requests(plan.files(checkpoint), ours.block, alignment) * PASSES
+        made = ring.Ring(todo, lanes, stack.enter_context(ThreadPoolExecutor(ours.threads)), alignment)
+        yield lambda: made.run(fds)
 
 
 def _first_line(text: str) -> str:

@@ -1,7 +1,8 @@
 """The page cache of a file: throw it out, and prove that it is out (or in).
 
 "Cold" here means data-cold: the file's pages are gone from this machine's page cache. Directory entries and
-inodes stay (dropping them needs root), and so does any cache below: a disk's, a hypervisor's, a file server's.
+inodes stay unless they are dropped too (metadata-cold, which needs root), and so does any cache below: a disk's, a
+hypervisor's, a file server's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import errno
 import mmap
 import os
+from pathlib import Path
 
 from iobench.errors import IobenchError, Unavailable
 from iobench.storage.filesystem import filesystem_of
@@ -19,6 +21,7 @@ _TRIES = 3
 COLD_FRACTION = 0.01  # at most this part of a cold file may be in the cache
 WARM_FRACTION = 0.999  # at least this part of a warm file must be
 _PIECE = 8 << 20
+_FEW = 1000  # directory entries: what others open meanwhile may be as many
 _FORBIDDEN = "the kernel tells what the page cache holds of a file only to who may write it: run as the file's owner"
 
 
@@ -64,6 +67,32 @@ def evict(fds: list[int]) -> float:
         f"not cold: {left:.1%} of the file stays in the page cache after posix_fadvise(DONTNEED); "
         "another process maps it, or its filesystem keeps it in memory"
     )
+
+
+def forget_metadata(root: str | Path = "/") -> tuple[int, int]:
+    """Drop the directory entries and inodes that nobody uses, the whole machine's; return how many before and after.
+
+    Writes 2 to vm.drop_caches: pages of files stay, everybody's. The blocks that hold inodes may stay in the block
+    device's own cache. No file may be open, or its entry stays. Unavailable without the right to it.
+    """
+    state = Path(root) / "proc/sys/fs/dentry-state"
+    before = _unused(state)
+    try:
+        (Path(root) / "proc/sys/vm/drop_caches").write_text("2\n")
+    except OSError as error:
+        raise Unavailable(
+            f"metadata-cold needs the right to drop directory entries and inodes (vm.drop_caches: {error.strerror}): "
+            "run it as root, or leave -a cold=metadata out"
+        ) from error
+    after = _unused(state)
+    if before > _FEW and after >= before:
+        raise IobenchError(f"not metadata-cold: {after} directory entries are cached after dropping {before}")
+    return before, after
+
+
+def _unused(state: Path) -> int:
+    """Return the cached directory entries that nobody uses (Documentation/admin-guide/sysctl/fs.rst)."""
+    return int(state.read_text().split()[1])
 
 
 def warm(fds: list[int]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,12 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     where = Path(path).expanduser()
     files = _files(where)
     return Checkpoint(where.absolute(), tuple(read_layout(file) for file in files))
+
+
+def from_files(paths: Iterable[str | Path]) -> Checkpoint:
+    """Return the checkpoint of these files, in this order; every header is checked."""
+    files = [Path(path) for path in paths]
+    return Checkpoint(files[0].parent.absolute(), tuple(read_layout(file) for file in files))
 
 
 def _files(where: Path) -> list[Path]:

@@ -33,14 +33,23 @@ class Device:
 
 @dataclass(frozen=True)
 class Counted:
-    """Both counters at one moment; None where there is none."""
+    """The counters at one moment; None where there is none.
+
+    ``calls`` are the bytes that the process's own read calls returned, from wherever: mapped files and reads that a
+    driver does for it are not among them.
+    """
 
     device: int | None
     process: int | None
+    calls: int | None = None
 
     def since(self, earlier: Counted) -> Counted:
         """Return what was read between ``earlier`` and now."""
-        return Counted(_difference(self.device, earlier.device), _difference(self.process, earlier.process))
+        return Counted(
+            _difference(self.device, earlier.device),
+            _difference(self.process, earlier.process),
+            _difference(self.calls, earlier.calls),
+        )
 
     @property
     def least(self) -> int | None:
@@ -73,9 +82,19 @@ def device_at(number: str, root: str | Path = "/") -> Device | None:
     return Device(disk.name.replace("!", "/"), _siblings(folder, root))
 
 
-def count(device: Device | None) -> Counted:
-    """Read both counters now."""
-    return Counted(device.read_bytes() if device else None, _process_read_bytes())
+def count(device: Device | None, process: int | str = "self") -> Counted:
+    """Read the counters now; ``process`` is the number of the one that reads."""
+    own = io_of(process)
+    return Counted(device.read_bytes() if device else None, own.get("read_bytes"), own.get("rchar"))
+
+
+def io_of(process: int | str = "self") -> dict[str, int]:
+    """Return the numbers of /proc/PID/io; none where the kernel counts nothing or doesn't tell."""
+    try:
+        lines = Path(f"/proc/{process}/io").read_text().splitlines()
+        return {name: int(value) for name, value in (line.split(":") for line in lines)}
+    except (OSError, ValueError):
+        return {}  # no task accounting in this kernel, or forbidden in this container
 
 
 def _of_mount(path: str | Path) -> int:
@@ -97,14 +116,6 @@ def _siblings(folder: Path, root: str | Path) -> tuple[Path, ...]:
 
 def _sectors_read(folder: Path) -> int:
     return int((folder / "stat").read_text().split()[2])
-
-
-def _process_read_bytes() -> int | None:
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-        return next(int(line.split(":")[1]) for line in lines if line.startswith("read_bytes:"))
-    except (OSError, StopIteration, ValueError):
-        return None  # no task accounting in this kernel, or forbidden in this container
 
 
 def _difference(now: int | None, earlier: int | None) -> int | None:

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from iobench.errors import UserError
 from iobench.units import format_size
@@ -36,12 +36,22 @@ _STRANGERS = (
 )
 
 
+class Tensor(NamedTuple):
+    """One tensor: ``begin`` and ``end`` count from the file's ``data_start``; ``bits`` of one element, 0 if unknown."""
+
+    name: str
+    begin: int
+    end: int
+    shape: tuple[int, ...] = ()
+    bits: int = 0
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where the bytes of one safetensors file lie.
 
     ``nbytes`` is the whole file, ``data_start`` the offset of the first tensor (8 + N), ``tensors`` how many
-    there are. ``notes`` holds what is unusual but no damage.
+    there are and ``spans`` themselves in the order of their bytes. ``notes`` holds what is unusual but no damage.
     """
 
     path: Path
@@ -49,6 +59,7 @@ class Layout:
     data_start: int
     tensors: int
     notes: tuple[str, ...] = field(default=())
+    spans: tuple[Tensor, ...] = field(default=(), repr=False)
 
 
 def read_layout(path: Path) -> Layout:
@@ -74,7 +85,7 @@ def _read(path: Path, file: BinaryIO, nbytes: int) -> Layout:
         notes.append(f"valid but over loader cap: header of {length} bytes, safetensors takes {LOADER_HEADER_CAP}")
     data_start = _HEADER_START + length
     _check_cover(path, tensors, nbytes - data_start)
-    return Layout(path, nbytes, data_start, len(tensors), tuple(notes))
+    return Layout(path, nbytes, data_start, len(tensors), tuple(notes), tuple(tensors))
 
 
 def _bad(path: Path, what: str) -> UserError:
@@ -101,8 +112,8 @@ def _check_length(path: Path, length: int, nbytes: int, first: bytes) -> None:
     raise _bad(path, "is not safetensors: its first 8 bytes are no header length; give a .safetensors file")
 
 
-def _tensors(path: Path, header: bytes, notes: list[str]) -> list[tuple[str, int, int]]:
-    """Return (name, begin, end) of every tensor, in the order of their bytes."""
+def _tensors(path: Path, header: bytes, notes: list[str]) -> list[Tensor]:
+    """Return every tensor, in the order of their bytes."""
     if not header.startswith(b"{"):
         if not header.lstrip().startswith(b"{"):
             raise _bad(path, "is not safetensors: its header is no JSON object; give a .safetensors file")
@@ -112,7 +123,7 @@ def _tensors(path: Path, header: bytes, notes: list[str]) -> list[tuple[str, int
     if not found:
         notes.append("the file holds no tensors")
     spans = [_span(path, name, entry, notes) for name, entry in found.items()]
-    return sorted(spans, key=lambda span: span[1:])
+    return sorted(spans, key=lambda span: (span.begin, span.end))
 
 
 def _parse(path: Path, header: bytes, notes: list[str]) -> dict[str, Any]:
@@ -138,7 +149,7 @@ def _check_metadata(path: Path, metadata: Any) -> None:
         raise _bad(path, "is damaged: __metadata__ may hold text only; write the file again")
 
 
-def _span(path: Path, name: str, entry: Any, notes: list[str]) -> tuple[str, int, int]:
+def _span(path: Path, name: str, entry: Any, notes: list[str]) -> Tensor:
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (TypeError, KeyError, ValueError) as error:
@@ -147,7 +158,7 @@ def _span(path: Path, name: str, entry: Any, notes: list[str]) -> tuple[str, int
         raise _bad(path, f"is damaged: tensor {name!r} has a shape or offsets that are no sizes; download it again")
     if not isinstance(dtype, str) or dtype not in _BITS:
         notes.append(f"tensor {name!r} has the unknown type {dtype!r}: its size was not checked")
-        return name, begin, end
+        return Tensor(name, begin, end, tuple(shape))
     bits = _BITS[dtype]
     for extent in shape:
         bits *= extent
@@ -157,17 +168,17 @@ def _span(path: Path, name: str, entry: Any, notes: list[str]) -> tuple[str, int
             f"is damaged: tensor {name!r} of type {dtype} and shape {shape} takes {bits / 8:g} bytes, "
             f"its offsets say {end - begin}; write the file again",
         )
-    return name, begin, end
+    return Tensor(name, begin, end, tuple(shape), _BITS[dtype])
 
 
 def _counts(values: list[Any]) -> bool:
     return all(type(value) is int and 0 <= value < 1 << 64 for value in values)
 
 
-def _check_cover(path: Path, tensors: list[tuple[str, int, int]], nbytes: int) -> None:
+def _check_cover(path: Path, tensors: list[Tensor], nbytes: int) -> None:
     """Raise unless the tensors cover the data exactly: no hole, no overlap, nothing missing or left over."""
     at = 0
-    for name, begin, end in tensors:
+    for name, begin, end, *_ in tensors:
         if begin != at:
             what = "overlaps the tensor before it" if begin < at else f"leaves a hole of {begin - at} bytes before it"
             raise _bad(path, f"is damaged: tensor {name!r} {what}; write the file again")

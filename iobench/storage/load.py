@@ -1,29 +1,28 @@
-"""Loads a checkpoint into host memory again and again, under the clock, each time proven and verified."""
+"""Loads a checkpoint to a target again and again, under the clock, each time proven and verified."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from iobench import hostmem
 from iobench.errors import Unavailable
-from iobench.storage import cache, proof, read, verify
-from iobench.storage.checkpoint import Checkpoint, open_checkpoint
-from iobench.storage.device import Counted, Device, count, device_of
-from iobench.storage.filesystem import NOT_STORAGE, Filesystem, filesystem_of
-from iobench.storage.make import check_room, made
-from iobench.units import format_size
+from iobench.storage import cache, mapped, proof, read, ring, verify
+from iobench.storage.device import Counted, count
+from iobench.storage.files import Expected, Files
+from iobench.storage.filesystem import NOT_STORAGE
+from iobench.storage.plan import WHOLE, Plan
+from iobench.storage.stages import Stages, bound, middle, sentence
+from iobench.storage.target import Host, Lane, NowhereLane, Target
+from iobench.storage.way import EACH, METADATA, WARM, Way
+from iobench.units import format_seconds
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from iobench.timing.sampler import Sampler, Timed
 
 _FEW_SAMPLES = 3  # a load takes long; more launches give more samples
@@ -31,49 +30,80 @@ _SLOW = 5.0  # times the budget: one load alone takes so long that one sample a 
 _HUGE_ENOUGH = 0.95
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stage:
-    """A checkpoint with its expected sums, the memory it goes to, and what holds it."""
+    """What is loaded whereto: files, the plan of their bytes, the target, and what must lie in it afterwards."""
 
-    checkpoint: Checkpoint
-    sums: tuple[NDArray[np.uint64], ...]
-    memory: hostmem.Buffer
-    filesystem: Filesystem
-    device: Device | None
-    fds: list[int]
-    seconds: float  # that making the files, or reading them once for their sums, took
+    files: Files
+    plan: Plan
+    target: Target
+    expected: Sequence[Expected]
+    what: str = WHOLE
 
     @property
     def nbytes(self) -> int:
-        return self.checkpoint.nbytes
+        """What arrives in the target."""
+        return self.plan.nbytes
 
 
+@dataclass
 class Loads:
-    """Prepares each load outside the clock and closes the books of the one before it."""
+    """Prepares each load outside the clock and closes the books of the one before it.
 
-    def __init__(self, stage: Stage, method: str) -> None:
-        self.stage, self.method = stage, method
-        self.moved: list[Counted] = []  # per load
-        self.resident: list[float] = []  # per load, right before it
-        self._before: Counted | None = None
+    ``operation`` loads once (the loads before the one that is timed), ``check`` verifies what the target holds,
+    ``process`` is the number of the process that reads.
+    """
+
+    stage: Stage
+    way: Way
+    operation: Callable[[], Any]
+    check: Callable[[], None]
+    process: int | str = "self"
+    moved: list[Counted] = field(default_factory=list)  # per load
+    resident: list[float] = field(default_factory=list)  # per load, right before it
+    after: list[float] = field(default_factory=list)  # per load, right after it
+    entries: list[tuple[int, int]] = field(default_factory=list)  # directory entries cached, per metadata-cold load
+    verifying: list[float] = field(default_factory=list)  # seconds, per load
+    _before: Counted | None = None
 
     def prepare(self) -> None:
-        """Poison the destination, make the files cold or warm, and read the counters."""
+        """Poison the target, bring the files into their state, and read the counters."""
         self.finish()
-        verify.poison(self.stage.memory.data)
-        if self.method.endswith("-warm"):
-            self.resident.append(cache.warm(self.stage.fds))
-        elif self.method.endswith("-cold"):
-            self.resident.append(cache.evict(self.stage.fds))
-        self._before = count(self.stage.device)
+        self.stage.target.poison()
+        self.settle()
+        for _ in range(self.way.load - 1):
+            self.operation()
+            self.check()
+            self.stage.target.poison()
+        if self.way.load > 1:
+            self.resident.append(_resident(self.stage.files))
+        self._before = count(self.stage.files.device, self.process)
+
+    def settle(self) -> None:
+        """Make the files cold or warm."""
+        with read.opened(self.stage.files.checkpoint) as fds:
+            if self.way.state == WARM:
+                self.resident.append(cache.warm(fds))
+            elif self.way.method == "direct":
+                _forget(fds)
+            elif self.way.load == 1:
+                self.resident.append(cache.evict(fds))
+            else:
+                cache.evict(fds)
+        if self.way.cold == METADATA:
+            self.entries.append(cache.forget_metadata())
 
     def finish(self) -> None:
         """Read the counters and check every byte of the load that just ended."""
         if self._before is None:
             return
-        self.moved.append(count(self.stage.device).since(self._before))
+        self.moved.append(count(self.stage.files.device, self.process).since(self._before))
         self._before = None
-        check(self.stage)
+        with contextlib.suppress(cache.ResidencyUnknown):
+            self.after.append(_resident(self.stage.files))
+        began = time.perf_counter()
+        self.check()
+        self.verifying.append(time.perf_counter() - began)
 
     @property
     def devices(self) -> list[int]:
@@ -82,14 +112,46 @@ class Loads:
 
     @property
     def processes(self) -> list[int]:
-        """Bytes that this process read from any device during each load; empty where that is not counted."""
+        """Bytes that the process read from any device during each load; empty where that is not counted."""
         return [moved.process for moved in self.moved if moved.process is not None]
 
     @property
     def worst(self) -> Counted:
         """What speaks most against the method's claim: least read from the device, or most where it is warm."""
-        worst = max if self.method.endswith("-warm") else min
-        return Counted(worst(self.devices, default=None), worst(self.processes, default=None))
+        worst = max if self.claims_warm else min
+        calls = [moved.calls for moved in self.moved if moved.calls is not None]
+        return Counted(worst(self.devices, default=None), worst(self.processes, default=None), min(calls, default=None))
+
+    @property
+    def claims_warm(self) -> bool:
+        """Whether the page cache has to answer: a warm method, or a later load of a buffered one."""
+        return self.way.state == WARM or (self.way.load > 1 and self.way.method != "direct")
+
+    def evidence(self) -> dict[str, Any]:
+        """Return the facts behind the path's label; of what was counted per load the least and the most."""
+        files, devices = self.stage.files, self.devices
+        asked = self.stage.nbytes
+        return {
+            "filesystem": files.filesystem.name,
+            "device": files.device.name if files.device else None,
+            "files": len(files.checkpoint.shards),
+            "target": self.stage.target.name,
+            "loads": len(self.moved),
+            "bytes_asked": asked,
+            "device_bytes": _range(devices),
+            "process_bytes": _range(self.processes),
+            "amplification": min(devices) / asked if devices else None,
+            "resident_before": _range(self.resident),
+            "resident_after": _range(self.after),
+            "residency_by": self._residency_by(),
+            "dentries": _range([after for _, after in self.entries]),
+        }
+
+    def _residency_by(self) -> str | None:
+        if not self.resident:
+            return None
+        with read.opened(self.stage.files.checkpoint) as fds:
+            return cache.residency_source(fds[0])
 
 
 @dataclass
@@ -98,147 +160,174 @@ class Loaded:
 
     timed: Timed
     verdict: proof.Verdict
-    loads: Loads
-    pages: hostmem.Pages
-    alignment: int
+    facts: dict[str, Any]
     notes: list[str]
 
     def evidence(self) -> dict[str, Any]:
-        """Return the facts behind the path's label; of what was counted per load the least and the most."""
-        stage, devices = self.loads.stage, self.loads.devices
-        found: dict[str, Any] = {
-            "filesystem": stage.filesystem.name,
-            "device": stage.device.name if stage.device else None,
-            "files": len(stage.checkpoint.shards),
-            "alignment": self.alignment,
-            "loads": len(self.loads.moved),
-            "bytes_asked": stage.nbytes,
-            "device_bytes": _range(devices),
-            "process_bytes": _range(self.loads.processes),
-            "amplification": min(devices) / stage.nbytes if devices else None,
-            "resident_before": _range(self.loads.resident),
-            "residency_by": cache.residency_source(stage.fds[0]) if self.loads.resident else None,
-        }
-        return {name: value for name, value in found.items() if value is not None} | self.pages.evidence()
+        return {name: value for name, value in self.facts.items() if value is not None}
 
 
-def load(stage: Stage, method: str, threads: int, block: int, sampler: Sampler) -> Loaded:
-    """Load the checkpoint by ``method`` until the sampler has enough; every load is verified.
+@dataclass
+class Operation:
+    """One load from opening the files to the last byte in the target, with its own books."""
 
-    Raises WrongData, Unavailable where the method can't be had on this file, IobenchError where a file called
-    cold is not.
+    files: Files
+    direct: bool
+    run_on: Callable[[Sequence[int]], None]
+    alignment: int = 1
+    register: float | None = None
+    ring: ring.Ring | None = None
+    opening: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        cpu, began = time.process_time(), time.perf_counter()
+        with read.opened(self.files.checkpoint, self.direct) as fds:
+            self.opening.append(time.perf_counter() - began)
+            self.run_on(fds)
+        self.cpu.append(time.process_time() - cpu)
+
+
+def load(stage: Stage, way: Way, sampler: Sampler) -> Loaded:
+    """Load the stage by one of iobench's own ways until the sampler has enough; every load is verified.
+
+    Raises WrongData, Unavailable where the way can't be had on these files, IobenchError where a file called cold
+    is not.
     """
-    if method.endswith("-cold") and stage.filesystem.in_memory:
-        raise Unavailable(f"{stage.filesystem.name} keeps files in memory, nothing is cold there: {NOT_STORAGE}")
-    loads = Loads(stage, method)
-    with _operation(stage, method, threads, block) as (operation, alignment):
-        if method == "direct":
-            _forget(stage.fds)
-        timed = replace(sampler, min_samples=_least_samples(stage, sampler)).host(operation, loads.prepare)
+    refuse_cold_memory(stage, way)
+    with _operation(stage, way) as operation:
+        loads = Loads(stage, way, operation, lambda: check(stage))
+        timed = few(sampler, stage).host(operation, loads.prepare)
         loads.finish()
-    worst = (min if method.endswith("-warm") else max)(loads.resident, default=None)
-    verdict = proof.judge(method, stage.nbytes, loads.worst, stage.filesystem, worst)
-    pages = hostmem.inspect(stage.memory)
-    return Loaded(timed, verdict, loads, pages, alignment, [*_about_pages(pages), *stage.checkpoint.notes])
+        stages = _stages(operation, loads, timed)
+    judged = proof.judge("warm" if loads.claims_warm else way.state, stage.nbytes, loads.worst, stage.files.filesystem,
+                         _worst_residency(loads))  # fmt: skip
+    name = bound(stages, _source(loads), "memory" if isinstance(stage.target, Host) else "PCIe", _cpus(way))
+    facts = loads.evidence() | {"alignment": operation.alignment, "stages": stages.evidence(), "bound": name or None}
+    pages = _pages(stage.target)
+    facts |= pages.evidence() if pages else {}
+    if operation.ring:
+        facts["ring_nbytes"] = sum(slot.size for lane in operation.ring.lanes for slot in lane.slots)
+        facts["bytes_requested"] = operation.ring.spent.asked
+    notes = [*judged.notes, *_about_pages(pages), *_about_bound(stages, name), *stage.files.checkpoint.notes]
+    verdict = proof.onto(judged, operation.ring is not None and way.method == "direct", stage.target.name)
+    return Loaded(timed, verdict, facts, [*notes, *stage.plan.notes])
 
 
-def _least_samples(stage: Stage, sampler: Sampler) -> int:
-    return 1 if stage.seconds > _SLOW * sampler.budget else min(_FEW_SAMPLES, sampler.min_samples)
+def refuse_cold_memory(stage: Stage, way: Way) -> None:
+    """Raise Unavailable for a cold load of files that a filesystem keeps in memory."""
+    filesystem = stage.files.filesystem
+    if way.state == "cold" and filesystem.in_memory:
+        raise Unavailable(f"{filesystem.name} keeps files in memory, nothing is cold there: {NOT_STORAGE}")
+
+
+def few(sampler: Sampler, stage: Stage) -> Sampler:
+    """Return the sampler with as few samples as loads allow."""
+    slow = stage.files.seconds > _SLOW * sampler.budget
+    return replace(sampler, min_samples=1 if slow else min(_FEW_SAMPLES, sampler.min_samples))
 
 
 def check(stage: Stage) -> None:
-    """Raise WrongData unless every shard's bytes in memory are right."""
-    starts = read.slots(stage.checkpoint)
-    for shard, expected, start in zip(stage.checkpoint.shards, stage.sums, starts, strict=True):
-        verify.check(stage.memory.data[start : start + shard.nbytes], expected, shard.path.name)
-
-
-class Workspace:
-    """Keeps the last stage of a launch: files and memory are made again only when another one is asked for."""
-
-    def __init__(self) -> None:
-        self._key: Any = None
-        self._stack = contextlib.ExitStack()
-        self._stage: Stage | None = None
-
-    def stage(self, key: Any, make: Callable[[], contextlib.AbstractContextManager[Stage]]) -> Stage:
-        """Return the stage of ``key``, closing another one first."""
-        if self._stage is None or key != self._key:
-            self.close()
-            self._stage, self._key = self._stack.enter_context(make()), key
-        return self._stage
-
-    def close(self) -> None:
-        self._stage = None
-        self._stack.close()
+    """Raise WrongData unless every byte in the target is right."""
+    for wanted in stage.expected:
+        verify.compare(stage.target.sums(wanted.start, wanted.nbytes), wanted.sums, wanted.name)
 
 
 @contextlib.contextmanager
-def workspace() -> Iterator[Workspace]:
-    """Yield an empty workspace and close what it holds at the end."""
-    space = Workspace()
-    try:
-        yield space
-    finally:
-        space.close()
-
-
-@contextlib.contextmanager
-def own_stage(folder: str | Path, nbytes: int, shards: int) -> Iterator[Stage]:
-    """Make a checkpoint of ``nbytes`` in ``folder`` and the memory for it; both go at the end."""
-    check_room(folder, nbytes)
-    _check_memory(nbytes, "a smaller -a nbytes")
-    start = time.perf_counter()
-    with made(folder, nbytes, shards) as files, _staged(files.checkpoint, files.sums, start) as stage:
-        yield stage
-
-
-@contextlib.contextmanager
-def users_stage(path: str | Path) -> Iterator[Stage]:
-    """Open the user's checkpoint and make the memory for it; its sums come from one buffered read."""
-    checkpoint = open_checkpoint(path)
-    _check_memory(checkpoint.nbytes, "one of its shards with --path")
-    start = time.perf_counter()
-    sums = tuple(verify.file_sums(shard.path, shard.nbytes) for shard in checkpoint.shards)
-    with _staged(checkpoint, sums, start) as stage:
-        yield stage
-
-
-def _check_memory(nbytes: int, instead: str) -> None:
-    have = hostmem.available_nbytes()
-    if have is not None and nbytes > have * hostmem.MOST_OF_MEMORY:
-        raise Unavailable(
-            f"a checkpoint of {format_size(nbytes)} is more than half of the {format_size(have)} of memory available: "
-            f"load {instead}"
-        )
-
-
-@contextlib.contextmanager
-def _staged(checkpoint: Checkpoint, sums: tuple[NDArray[np.uint64], ...], start: float) -> Iterator[Stage]:
-    first, seconds = checkpoint.shards[0].path, time.perf_counter() - start
-    with hostmem.buffer(read.room(checkpoint), hostmem.HUGE) as memory, read.opened(checkpoint) as fds:
-        verify.poison(memory.data)  # touches every page, so that no load pays for it
-        yield Stage(checkpoint, sums, memory, filesystem_of(first), device_of(first), fds, seconds)
-
-
-@contextlib.contextmanager
-def _operation(stage: Stage, method: str, threads: int, block: int) -> Iterator[tuple[Callable[[], None], int]]:
-    """Yield the timed operation and the alignment it reads by."""
+def _operation(stage: Stage, way: Way) -> Iterator[Operation]:
+    """Yield the operation that is timed."""
+    files, target = stage.files, stage.target
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(threads))
-        if method.startswith("mmap"):
-            yield read.mapped_reader(stage.checkpoint, stage.fds, stage.memory.data, block, pool, threads), 1
+        pool = stack.enter_context(ThreadPoolExecutor(way.threads))
+        if way.how == "mmap":
+            lanes = stack.enter_context(target.lanes(way.threads, 1, os.sysconf("SC_PAGE_SIZE")))
+            yield Operation(files, False, mapped.mapped(files.checkpoint, stage.plan, way.block, lanes, pool))
             return
-        fds, alignment = stage.fds, 1
-        if method == "direct":
-            alignment = read.alignment_of(stage.checkpoint, block)
-            fds = stack.enter_context(read.opened(stage.checkpoint, direct=True))
-        todo = read.pieces(stage.checkpoint, fds, block, alignment)
-        yield read.reader(todo, stage.memory.data.data, pool, threads), alignment
+        direct = way.method == "direct"
+        alignment = read.alignment_of(files.checkpoint, way.block) if direct else 1
+        if isinstance(target, Host) and stage.what == WHOLE:
+            todo = read.pieces(files.checkpoint, way.block, alignment)
+            run = read.reader(todo, target.memory.data.data, pool, way.threads)
+            yield Operation(files, direct, run, alignment)
+            return
+        todo_ring = ring.requests(stage.plan, way.block, alignment)
+        if way.register == EACH:
+            yield _registering(stage, way, todo_ring, pool, alignment)
+            return
+        began = time.perf_counter()
+        lanes = stack.enter_context(target.lanes(way.threads, way.depth, way.block))
+        seconds = time.perf_counter() - began
+        made = ring.Ring(todo_ring, lanes, pool, alignment)
+        yield Operation(files, direct, made.run, alignment, seconds, made)
 
 
-def _about_pages(pages: hostmem.Pages) -> list[str]:
-    if pages.huge_fraction is None or pages.huge_fraction >= _HUGE_ENOUGH:
+def _registering(
+    stage: Stage, way: Way, todo: list[ring.Request], pool: ThreadPoolExecutor, alignment: int
+) -> Operation:
+    """Return the operation that makes and registers its slots in every load."""
+
+    def run(fds: Sequence[int]) -> None:
+        began = time.perf_counter()
+        with stage.target.lanes(way.threads, way.depth, way.block) as lanes:
+            operation.register = time.perf_counter() - began
+            operation.ring = ring.Ring(todo, lanes, pool, alignment)
+            operation.ring.run(fds)
+
+    operation = Operation(stage.files, way.method == "direct", run, alignment)
+    return operation
+
+
+def _stages(operation: Operation, loads: Loads, timed: Timed) -> Stages:
+    """Measure reading and copying alone, once each, in the state of the loads; the rest is in the books."""
+    whole = middle(timed.seconds[0]) or 0.0
+    books = Stages(whole, middle(operation.opening), operation.register, None, None, middle(loads.verifying),
+                   middle(operation.cpu))  # fmt: skip
+    made = operation.ring
+    if made is None or loads.way.register == EACH:
+        return books
+    loads.settle()
+    alone: list[Lane] = [NowhereLane(lane.slots, None) for lane in made.lanes]
+    reading = ring.Ring(made.requests, alone, made.pool, made.alignment)
+    with read.opened(loads.stage.files.checkpoint, operation.direct) as fds:
+        seconds = _seconds(lambda: reading.run(fds))
+    return replace(books, read=seconds, copy=_seconds(made.give))
+
+
+def _seconds(operation: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    operation()
+    return time.perf_counter() - began
+
+
+def _resident(files: Files) -> float:
+    with read.opened(files.checkpoint) as fds:
+        return min(cache.resident_fraction(fd) for fd in fds)
+
+
+def _worst_residency(loads: Loads) -> float | None:
+    return (min if loads.claims_warm else max)(loads.resident, default=None)
+
+
+def _source(loads: Loads) -> str:
+    return "page cache" if loads.claims_warm else "drive"
+
+
+def _cpus(way: Way) -> int:
+    return min(way.threads, len(os.sched_getaffinity(0)))
+
+
+def _pages(target: Target) -> hostmem.Pages | None:
+    return hostmem.inspect(target.memory) if isinstance(target, Host) else None
+
+
+def _about_bound(stages: Stages, name: str) -> list[str]:
+    seconds = {"load": stages.load, "read": stages.read, "copy": stages.copy}
+    text = sentence(name, {part: format_seconds(value) for part, value in seconds.items() if value is not None})
+    return [text] if text else []
+
+
+def _about_pages(pages: hostmem.Pages | None) -> list[str]:
+    if pages is None or pages.huge_fraction is None or pages.huge_fraction >= _HUGE_ENOUGH:
         return []
     return [
         f"only {pages.huge_fraction:.0%} of the destination lies on huge pages, which slows O_DIRECT: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iobench.storage.device import Counted
 from iobench.storage.filesystem import NOT_STORAGE, Filesystem
@@ -25,15 +25,22 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
 
 
+def onto(verdict: Verdict, bounced: bool, target: str) -> Verdict:
+    """Return the verdict with the rest of the way: through slots of host memory, by a copy to a GPU."""
+    if target == "host":
+        return replace(verdict, path=f"{verdict.path} + bounce") if bounced else verdict
+    return replace(verdict, path=f"{verdict.path} + {'bounce' if bounced else 'copy'} to {target}")
+
+
 def judge(method: str, asked: int, moved: Counted, filesystem: Filesystem, resident: float | None = None) -> Verdict:
-    """Return the path of a read of ``asked`` bytes by ``method`` "direct" or "*-cold" or "*-warm".
+    """Return the path of a read of ``asked`` bytes by ``method`` "direct" or in the state "cold" or "warm".
 
     ``moved`` holds what the counters say was read from the device meanwhile, ``resident`` the part of the file
     that was in the page cache right before (the worst sample's).
     """
     if method == "direct":
         return _direct(asked, moved, filesystem)
-    if method.endswith("-cold"):
+    if method.endswith("cold"):
         return _cold(asked, moved, filesystem)
     return _warm(asked, moved, filesystem, resident)
 

@@ -7,34 +7,29 @@ Python threads reach the rate of C from blocks of 256 KiB on.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iobench.errors import IobenchError, Unavailable
 from iobench.storage.checkpoint import Checkpoint
 from iobench.storage.filesystem import direct_access
+from iobench.storage.plan import SLOT
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-SLOT = 2 << 20  # every file starts at a multiple of it in the destination, and has room to read past its end
 Work = Callable[[deque[Any], int], None]  # empties a queue; the number tells the threads apart
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One read: ``wanted`` bytes of a file from ``offset`` on to ``start`` in the destination.
+    """One read: ``wanted`` bytes of the file ``shard`` from ``offset`` on to ``start`` in the destination.
 
     ``length`` is what is asked for, ``wanted`` rounded up to ``alignment``: at a file's end it is more.
     """
 
-    fd: int
+    shard: int
     offset: int
     wanted: int
     start: int
@@ -89,85 +84,48 @@ def alignment_of(checkpoint: Checkpoint, block: int) -> int:
     return alignment
 
 
-def pieces(checkpoint: Checkpoint, fds: Sequence[int], block: int, alignment: int = 1) -> list[Piece]:
+def pieces(checkpoint: Checkpoint, block: int, alignment: int = 1) -> list[Piece]:
     """Cut the files into reads of ``block`` bytes, each with its place in the destination.
 
     A file's last read asks past the end and gets what is left.
     """
     return [
-        Piece(fd, offset, min(block, shard.nbytes - offset), start + offset, alignment)
-        for shard, fd, start in zip(checkpoint.shards, fds, slots(checkpoint), strict=True)
+        Piece(number, offset, min(block, shard.nbytes - offset), start + offset, alignment)
+        for number, (shard, start) in enumerate(zip(checkpoint.shards, slots(checkpoint), strict=True))
         for offset in range(0, shard.nbytes, block)
     ]
 
 
-def read_piece(piece: Piece, view: memoryview) -> None:
-    """Read one piece in full: one system call moves at most 0x7ffff000 bytes, and any may be short.
+def read_in_full(fd: int, view: memoryview, offset: int, wanted: int, alignment: int = 1) -> None:
+    """Read ``wanted`` bytes at least: one system call moves at most 0x7ffff000 bytes, and any may be short.
 
     Goes on from the last aligned offset below the end of a short read. IobenchError where the file ends early.
     """
     done = 0
-    while done < piece.wanted:
-        reached = done + os.preadv(piece.fd, [view[done:]], piece.offset + done)
-        if reached < piece.wanted:
-            again = reached // piece.alignment * piece.alignment
+    while done < wanted:
+        reached = done + os.preadv(fd, [view[done:]], offset + done)
+        if reached < wanted:
+            again = reached // alignment * alignment
             if again <= done:
-                raise IobenchError(f"the file ends at {piece.offset + reached}: it was cut while it was measured")
+                raise IobenchError(f"the file ends at {offset + reached}: it was cut while it was measured")
             reached = again
         done = reached
 
 
 def reader(
     todo: Sequence[Piece], destination: memoryview, pool: ThreadPoolExecutor, threads: int
-) -> Callable[[], None]:
-    """Return the operation "read every piece once to its place" by ``threads`` threads, each taking the next."""
+) -> Callable[[Sequence[int]], None]:
+    """Return "read every piece once to its place" by ``threads`` threads, each taking the next; it takes the files."""
     ready = [(piece, destination[piece.start : piece.start + piece.length]) for piece in todo]
 
-    def take(queue: deque[tuple[Piece, memoryview]], _: int) -> None:
-        for piece, view in _until_empty(queue):
-            read_piece(piece, view)
+    def run(fds: Sequence[int]) -> None:
+        def take(queue: deque[tuple[Piece, memoryview]], _: int) -> None:
+            for piece, view in until_empty(queue):
+                read_in_full(fds[piece.shard], view, piece.offset, piece.wanted, piece.alignment)
 
-    return lambda: spread(take, ready, pool, threads)
+        spread(take, ready, pool, threads)
 
-
-def ring_reader(todo: Sequence[Piece], stages: Sequence[memoryview], pool: ThreadPoolExecutor) -> Callable[[], None]:
-    """Return the operation "read every piece once" into one buffer per thread, over and over, as fio does."""
-
-    def take(queue: deque[Piece], number: int) -> None:
-        stage = stages[number]
-        for piece in _until_empty(queue):
-            read_piece(piece, stage[: piece.length])
-
-    return lambda: spread(take, todo, pool, len(stages))
-
-
-def mapped_reader(
-    checkpoint: Checkpoint,
-    fds: Sequence[int],
-    array: NDArray[np.uint8],
-    block: int,
-    pool: ThreadPoolExecutor,
-    threads: int,
-) -> Callable[[], None]:
-    """Return the operation "map every file, copy it to the destination in blocks, unmap it"."""
-    import numpy as np
-
-    def copy(queue: deque[Any], _: int) -> None:
-        for target, source in _until_empty(queue):
-            np.copyto(target, source)
-
-    def operation() -> None:
-        with contextlib.ExitStack() as stack:
-            copies: list[tuple[Any, Any]] = []
-            for shard, fd, start in zip(checkpoint.shards, fds, slots(checkpoint), strict=True):
-                area = stack.enter_context(_mapped(fd, shard.nbytes))
-                for at in range(0, shard.nbytes, block):
-                    end = min(at + block, shard.nbytes)
-                    copies.append((array[start + at : start + end], area[at:end]))
-            spread(copy, copies, pool, threads)
-            copies.clear()
-
-    return operation
+    return run
 
 
 def spread(work: Work, todo: Sequence[Any], pool: ThreadPoolExecutor, threads: int) -> None:
@@ -180,13 +138,8 @@ def spread(work: Work, todo: Sequence[Any], pool: ThreadPoolExecutor, threads: i
         future.result()
 
 
-@contextlib.contextmanager
-def _mapped(fd: int, nbytes: int) -> Iterator[memoryview]:
-    with mmap.mmap(fd, nbytes, prot=mmap.PROT_READ) as area, memoryview(area) as view:
-        yield view
-
-
-def _until_empty(queue: deque[Any]) -> Iterator[Any]:
+def until_empty(queue: deque[Any]) -> Iterator[Any]:
+    """Yield from a queue that several threads empty."""
     with contextlib.suppress(IndexError):
         while True:
             yield queue.popleft()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 UNIT = 512  # the smallest piece that O_DIRECT moves
 _PIECE = 4 << 20
-_POISON = 0xA5
+POISON = 0xA5
 
 
 def sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -28,21 +28,25 @@ def sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
 
 
-def file_sums(path: str | os.PathLike[str], nbytes: int) -> NDArray[np.uint64]:
-    """Return the sums of a file by an ordinary buffered read; IobenchError where it is shorter than ``nbytes``."""
+def file_sums(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> NDArray[np.uint64]:
+    """Return the sums of ``nbytes`` of a file by an ordinary buffered read; IobenchError where it ends before."""
     data = np.empty(_PIECE, np.uint8)
     pieces = []
     with open(path, "rb", buffering=0) as file:
         for at in range(0, nbytes, _PIECE):
             wanted = min(_PIECE, nbytes - at)
-            _read_full(file.fileno(), data[:wanted], at)
+            _read_full(file.fileno(), data[:wanted], offset + at)
             pieces.append(sums(data[:wanted]))
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
 
 
 def check(data: NDArray[np.uint8], expected: NDArray[np.uint64], name: str) -> None:
     """Raise WrongData, with the first wrong place, unless ``data`` has the sums ``expected``."""
-    found = sums(data)
+    compare(sums(data), expected, name)
+
+
+def compare(found: NDArray[np.uint64], expected: NDArray[np.uint64], name: str) -> None:
+    """Raise WrongData, with the first wrong place, unless the sums are those ``expected``."""
     if len(found) == len(expected) and np.array_equal(found, expected):
         return
     wrong = np.flatnonzero(found != expected) if len(found) == len(expected) else np.arange(max(len(found), 1))
@@ -51,7 +55,7 @@ def check(data: NDArray[np.uint8], expected: NDArray[np.uint64], name: str) -> N
 
 def poison(data: NDArray[np.uint8]) -> None:
     """Overwrite the memory, so that bytes left from the read before can't pass for new ones."""
-    data.fill(_POISON)
+    data.fill(POISON)
 
 
 def _of_words(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
