@@ -71,3 +71,11 @@ def test_an_unknown_machine_has_no_limit():
 def test_no_published_curve_is_called_impossible(name):
     run = published.load(name)
     assert {found.status for found in judge(run).values()} <= {"ok", "unproven"}
+
+
+def test_a_collective_whose_way_is_not_proven_has_no_share_of_nvlink():
+    slow = reduced(3.4 * GB, 2)
+    assert (slow.fraction, slow.limit_bytes_per_s) == (None, None) and "no limit" in slow.sentence
+    assert reduced(3.4 * GB, 2, transport="nvlink").fraction == pytest.approx(3.4 / 450)
+    fast = reduced(300 * GB, 2)  # no host link of this class carries that: it was NVLink
+    assert fast.fraction == pytest.approx(300 / 450)

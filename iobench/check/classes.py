@@ -7,6 +7,7 @@ topologies/classes.toml; the rates come from limits.toml. What no row matches ha
 from __future__ import annotations
 
 import functools
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -87,8 +88,15 @@ class Machine:
         if found is None:
             return None
         cap, source = found
+        if not point.get("transport") and nodes == 1 and not self._must_be_nvlink(line):
+            return None  # the log does not prove the way, and the bytes may have gone by the host
         return Limit(line.moved / cap.bytes_per_s, line.moved, cap.bytes_per_s, f"{cap.where}{self.of}",
                      source)  # fmt: skip
+
+    def _must_be_nvlink(self, line: Line) -> bool:
+        """Tell whether the line is faster than this class's host links: then no other way is left."""
+        others = self.host.bytes_per_s if self.host else 0.0
+        return line.moved > others * _fastest(line)
 
     def cap(self, op: str, ranks: int, nodes: int, transport: str, algo: str) -> tuple[collective.Cap, str] | None:
         """Return the highest bus bandwidth of a collective and its source, None where the links are unknown."""
@@ -106,6 +114,11 @@ class Machine:
     def of(self) -> str:
         """Words to stand behind a link's name."""
         return f" of class {self.id}" if self.id else ""
+
+
+def _fastest(line: Line) -> float:
+    """Return the least seconds of one operation, infinity where nothing was measured."""
+    return min((min(row) for row in line.seconds if row), default=math.inf) / line.ops
 
 
 def machine_of(run: Run, topology: Topology | None) -> Machine | None:

@@ -21,6 +21,7 @@ _SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min
 _BARE = re.compile(r"\(.*?\)")
 _DIGITS = re.compile(r"[0-9]+$")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,2}")
+_MARKUP = "`|\"',"  # of a document that quotes the row
 _MOST = 1e18
 _ROOT = re.compile(r"-?[0-9]{1,9}")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)\*?$", re.I)
@@ -114,6 +115,8 @@ def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row 
         return _quick(number, tokens, known)
     size = _DIGITS.search(tokens[at - 2])
     rest = tokens[at + 1 :]
+    if rest:
+        rest[-1] = rest[-1].rstrip(_MARKUP) or rest[-1]
     redop, root = "", -1
     if rest and not _NUMBER.match(rest[0]) and rest[0].isalpha():
         redop, rest = rest[0], rest[1:]
@@ -135,6 +138,8 @@ def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row 
 
 def _quick(number: int, tokens: list[str], known: Layout) -> Row | None:
     """Return the row of as many words as the header has columns: no need to find out which is which."""
+    if tokens[-1][-1] in _MARKUP:
+        tokens = [*tokens[:-1], tokens[-1].rstrip(_MARKUP) or tokens[-1]]
     redop = tokens[3] if known.redop else ""
     root = tokens[3 + known.redop] if known.root else "-1"
     nbytes, count = whole(tokens[0]), whole(tokens[1])

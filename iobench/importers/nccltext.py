@@ -32,6 +32,7 @@ _REDUCED = re.compile(r"[Rr]educing maxBytes to (\d+)")
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |MPI )?failure\b.{0,120}|NCCL failure .{0,120}|Test timeout.{0,80}")
 _GLUED = re.compile(r"^(.*?)((?:[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] N?R?CCL (?:INFO|WARN).*)$")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?(?:[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d+)?")
+_SETTING = re.compile(r"(?:^|\s)((?:NCCL|RCCL)_[A-Z0-9_]{1,60})=([^\s\"'`]{1,100})")  # of a command line
 _LONGEST = 4096
 _MOST_STREAMS = 10_000
 
@@ -60,6 +61,7 @@ class Text:
         self.streams: dict[str, Stream] = {}
         self.told = Told()
         self.options: dict[str, int] = {}
+        self.settings: dict[str, str] = {}
         self.op = self.program = ""
         self.count = 0
         self.log = log
@@ -133,7 +135,8 @@ class Text:
         self.told = replace(Told(), version=self.told.version, library=self.told.library)
         run = NcclRun(self.count, self.op, self.program, options=self.options, told=self.told)
         stream.run, stream.layout = run, None
-        self.options, self.op, self.program = {}, "", ""
+        self.told.settings.update(self.settings)
+        self.options, self.op, self.program, self.settings = {}, "", "", {}
         return run
 
     def _run(self, tag: str) -> NcclRun:
@@ -196,6 +199,7 @@ class Text:
         match = _PROGRAM.search(line)
         if match and match[1].lower() in OPS:
             self.op, self.program = OPS[match[1].lower()], f"{match[1]}_perf"
+            self.settings = dict(_SETTING.findall(line))
         if match or line.startswith("###"):
             found = options_of(line)
             if found or line.startswith("###"):

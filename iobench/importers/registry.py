@@ -53,6 +53,8 @@ def read_log(log: Log, as_format: str = "", keep_hosts: bool = False) -> Importe
     found = scores(log)
     name = _chosen(log, as_format, found)
     imported = all_formats()[name].read(log)
+    if not imported.lines and not as_format:
+        name, imported = _another(log, found, name, imported)
     imported.format = name
     covered = getattr(all_formats()[name], "COVERS", ())
     for other, score in found.items():
@@ -62,6 +64,16 @@ def read_log(log: Log, as_format: str = "", keep_hosts: bool = False) -> Importe
     if not keep_hosts:
         hide_hosts(imported)
     return imported
+
+
+def _another(log: Log, found: dict[str, float], name: str, imported: Imported) -> tuple[str, Imported]:
+    """Return what the next surest format reads where the surest finds no row: a paste may hold two tools' words."""
+    for other, score in found.items():
+        if other != name and score >= SURE and not all_formats()[other].STATE:
+            second = all_formats()[other].read(log)
+            if second.lines:
+                return other, second
+    return name, imported
 
 
 def _chosen(log: Log, as_format: str, found: dict[str, float]) -> str:

@@ -93,6 +93,7 @@ class _Reader:
 
     def take(self, number: int, line: str) -> Case | None:
         """Take one line; return the case that it ends, if it does."""
+        line = line.strip()  # pasted into a list or a test, it is indented
         if command := _COMMAND.search(line):
             self.nbytes = int(command[1]) * MIB
         if running := _RUNNING.match(line):

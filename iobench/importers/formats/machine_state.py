@@ -13,9 +13,10 @@ _MOST = 2 * MIB  # characters; no tool prints more about one machine
 STATE = True
 
 _MARKS = re.compile(
-    r"^[ \t]*(?:GPU0[ \t]+X\b|available: \d+ nodes \(|node \d+ (?:cpus|size):|Attached GPUs\s+: |CA '[^']+'$|"
+    r"^[ \t>]*(?:GPU0[ \t]+X\b|available: \d+ nodes \(|node \d+ (?:cpus|size):|Attached GPUs\s+: |CA '[^']+'$|"
     r"hca_id:\s|Infiniband device '|Link \d+: (?:[\d.]+ GB/s|<?inactive)|LnkCap:|<system version=|"
-    r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:Host bridge|PCI bridge|3D controller|VGA compatible controller)[^\n]{0,20}: |"
+    r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
+    r"(?:Host bridge|PCI bridge|3D controller|VGA compatible controller)[^\n]{0,20}: |"
     r"/sys/devices/system/node/node\d+ \S* ?dist=)"
     r"|\"(?:memdev|chardev)\"\s*:|^\| NVIDIA-SMI ",
     re.MULTILINE,

@@ -201,7 +201,7 @@ def _add_wrong(imported: Imported, case: Case) -> None:
 def _facts(log: Log, imported: Imported) -> None:
     devices: dict[int, tuple[str, str | None]] = {}
     for line in log.lines[:2000]:
-        text = untag(line)
+        text = untag(line).strip()
         if match := _FACT.match(text):
             imported.machine[match[1].lower().replace(" ", "_")] = match[2]
         elif match := _DEVICE.match(text):
@@ -216,7 +216,9 @@ def _host(log: Log, imported: Imported) -> None:
         name = before.strip()
         if line.startswith("Device 0: ") and re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", name):
             imported.hosts.append(name)
-    for match in re.finditer(r"^Process +\d+ \(([\w.-]{1,253})\): device ", log.text[:200_000], re.MULTILINE):
+    for match in re.finditer(
+        r"^[ \t]{0,40}Process +\d+ \(([\w.-]{1,253})\): device ", log.text[:200_000], re.MULTILINE
+    ):
         if match[1] not in imported.hosts:
             imported.hosts.append(match[1])
 

@@ -30,6 +30,8 @@ _DATATYPE = re.compile(r"Datatype: *(?:MPI_)?(\w+)")
 _PAIRS = re.compile(r"pairs: *(\d{1,6})")
 _WINDOW = re.compile(r"window size: *(\d{1,9})")
 _PROCESSES = re.compile(r"(?:-np|--np|-n|--ntasks)[ =]+(\d{1,6})\b(?=.*\bosu_)|with (\d{1,6}) processes")
+_ENDS = re.compile(r"\bosu_(?:latency|bw|bibw|multi_lat|mbw_mr)\b.*\s(D|H|M|MD|MH) (D|H|M|MD|MH)\s*$")
+_PLACES = {"D": "gpu", "H": "host"}
 _FIGURE = re.compile(r"\d{1,15}(?:\.\d*)?(?:e[+-]?\d{1,3})?$", re.I)
 _SIZE = re.compile(r"\d{1,19}$")
 _TAG = re.compile(r"^(?:\s*(?:\[\d+,\d+\]<std\w+>:|\d+: |>))+")
@@ -57,6 +59,7 @@ class _Test:
     accelerator: str = ""
     columns: list[str] = field(default_factory=list)
     buffers: tuple[str, str] = ("", "")
+    asked: tuple[str, ...] = ("", "")
     dtype: str = ""
     pairs: int = 0
     window: int = 0
@@ -95,6 +98,7 @@ class _Reading:
         self.collector = Collector(("line", "figures of the row as printed"))
         self.test: _Test | None = None
         self.ranks: int | None = None
+        self.ends: tuple[str, ...] = ("", "")
         self.count = 0
         self.other: list[Line] = []
 
@@ -120,6 +124,7 @@ class _Reading:
         self.count += 1
         self.test = _Test(self.count, title[1], title[3].strip(), title[4], (title[2] or "").strip("-").lower())
         self.test.ranks, self.ranks = self.ranks, None
+        self.test.asked, self.ends = self.ends, ("", "")
         self.imported.machine.setdefault("packages", {})["osu-micro-benchmarks"] = self.test.version
 
     def _end(self) -> None:
@@ -132,6 +137,9 @@ class _Reading:
         match = _PROCESSES.search(line)
         if match:
             self.ranks = int(match[1] or match[2])
+        ends = _ENDS.search(line)
+        if ends or "osu_" in line:
+            self.ends = ends.groups() if ends else ("", "")
 
     def _remark(self, line: str) -> bool:
         """Take a line of the test's head; tell whether it was one."""
@@ -150,7 +158,7 @@ class _Reading:
             test.window = int(window[1]) if window else 0
         elif "validation" in line.lower() and "fail" in line.lower():
             self.imported.problem(f"{test.name} says: {line[:120]}")
-        elif "osu_" in line and _PROCESSES.search(line):
+        elif "osu_" in line and (_PROCESSES.search(line) or _ENDS.search(line)):
             self._command(line)
         else:
             return line.startswith("#")
@@ -259,5 +267,8 @@ def _memory(test: _Test) -> str:
     if test.buffers[0]:
         kinds = {"device": "gpu", "host": "host", "managed": "managed"}
         ends = [kinds.get(end, end) for end in test.buffers]
+        return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    if test.asked[0]:  # from version 7 on only the command line says so
+        ends = [_PLACES.get(end, "managed") for end in test.asked]
         return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
     return ""

@@ -23,7 +23,7 @@ TITLE = "p2pBandwidthLatencyTest"
 STATE = False
 
 _TITLE = re.compile(
-    r"^(Unidirectional|Bidirectional) P2P=(Enabled|Disabled) Bandwidth (?:\(P2P (Writes|Reads)\) )?Matrix \(GB/s\)"
+    r"^(Unidirectional|Bidirectional) P2P=(Enabled|Disabled) Bandwidth (?:\(P2P (Writes|Reads)\) )?(?:Matrix )?\(GB/s\)"
 )
 _LATENCY = re.compile(r"^(?:P2P=(Enabled|Disabled) Latency (?:\(P2P (Writes|Reads)\) )?Matrix \(us\))")
 _HEADER = re.compile(r"^\s*(GPU|CPU|D\\D)((?:\s+[0-9]+)+)\s*$")
@@ -53,7 +53,7 @@ def recognise(head: str) -> float:
         return 1.0
     return (
         0.95
-        if re.search(r"directional P2P=(?:En|Dis)abled Bandwidth .*Matrix \(GB/s\)", head)
+        if re.search(r"directional P2P=(?:En|Dis)abled Bandwidth .*\(GB/s\)", head)
         else (0.9 if re.search(r"\bP2P=(?:En|Dis)abled Latency .*Matrix \(us\)", head) else 0.0)
     )
 

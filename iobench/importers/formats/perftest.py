@@ -30,6 +30,8 @@ _BANNER = re.compile(
     r"((?:Post List )?(?:Multicast )?(?:Bidirectional )?(?:Post List )?)(BW|Latency|Lat)(?: Test)?\b"
 )
 _HEADING = re.compile(r"^ *#bytes +(?:#sl +)?#iterations\b")
+_COMMENTED = re.compile(r"^# +(?:#bytes +#iterations|\d+ +\d+ +[\d.]+ )")
+_ORPHAN = re.compile(r"^ *\d{1,12} +\d{1,12}(?: +\d{1,9}\.\d{2,6}){2,7}\s*$")
 _NAMES = re.compile(r"#bytes|#sl|#iterations|(?:99(?:\.9)?% percentile|BW [Mm]in|BW [Pp]eak|BW [Aa]verage|BW Port[12]|MsgRate(?: Port[12])?|t_\w+|CPU_Util|tps average)\s*(?:\[[^\]]*\])?")  # fmt: skip  # noqa: E501
 _PARAMETER = re.compile(r"([A-Z#][\w.*# /+-]{1,30}?)\s*:\s*(\S+)(?=\s|$)")
 _COMMAND = re.compile(r"\bib_(write|read|send|atomic)_(bw|lat)\b([^\n|]*)")
@@ -57,6 +59,7 @@ class Test:
     raw: list[float] = field(default_factory=list)
     sorted: list[float] = field(default_factory=list)
     cycles: bool = False
+    closed: bool = False
     rows: list[int] = field(default_factory=list)
 
 
@@ -75,13 +78,19 @@ def read(log: Log) -> Imported:
     imported = Imported()
     if re.search(r"\"?test_info\"?\s*:\s*\{", log.text):
         _read_json(log, imported)
-    tests = list(_read_tables([untag(line) for line in log.lines], imported))
+    tests = list(_read_tables([_bare(line) for line in log.lines], imported))
     for test in tests:
         _check_sweep(imported, test)
     if tests and not imported.lines and not imported.unread:
         imported.incomplete = "the table has no row: the test ended before its first result"
     tell_apart(imported.lines, _facts)
     return imported
+
+
+def _bare(line: str) -> str:
+    """Return a line without tags, and without the comment sign before a pasted table ("# 65536 ...")."""
+    line = untag(line)
+    return line[1:] if _COMMENTED.match(line) else line
 
 
 def _facts(line: Line) -> dict[str, Any]:
@@ -105,6 +114,7 @@ def _read_tables(lines: list[str], imported: Imported) -> Iterator[Test]:
         elif heading:
             test.header, test.heading = [name.strip() for name in _NAMES.findall(line)], line.strip()
             test.latency = "t_" in line
+            test.verb = test.verb or _asked(test)
         else:
             _inside(imported, test, place, line)
     if test.header:
@@ -118,6 +128,12 @@ def _announced(banner: re.Match[str], command: str) -> Test:
     return Test(verb, banner[3].startswith("Lat"), "Bidirectional" in banner[2], {}, command)
 
 
+def _asked(test: Test) -> str:
+    """Return the verb of the command line above a table without a banner, where it is of the table's kind."""
+    found = _COMMAND.match(test.command)
+    return found[1] if found and (found[2] == "lat") == test.latency else ""
+
+
 def _inside(imported: Imported, test: Test, place: int, line: str) -> None:
     """Take a line that neither announces a test nor heads a table."""
     if raw := _RAW.match(line):
@@ -126,7 +142,12 @@ def _inside(imported: Imported, test: Test, place: int, line: str) -> None:
     elif sample := _SAMPLE.match(line):
         _add_sample(test, int(sample[1]), number(sample[2]))
     elif test.header and re.match(r"^ *[0-9]", line):
-        _row(imported, test, place, line)
+        if not test.closed:
+            _row(imported, test, place, line)
+    elif test.rows and _RULE.match(line):
+        test.closed = True  # what follows belongs to something else
+    elif not test.header and _ORPHAN.match(line):
+        imported.skip(place, line, "a row without its heading")
     elif ":" in line and not test.header:
         test.parameters |= {name.strip(): value for name, value in _PARAMETER.findall(line)}
     elif test.header and _FAILURE.search(line) and not line.startswith("Conflicting"):

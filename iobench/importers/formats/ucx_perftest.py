@@ -21,6 +21,7 @@ STATE = False
 _QUANTITY = re.compile(r"\|\s*(latency|overhead) \(usec\)\s*\|\s*bandwidth \(MB/s\)")
 _COLUMNS = re.compile(r"\|\s*(?:(Stage|Test)\s*\|)?\s*# iterations\s*\|\s*([\w.%]+)\s*\|\s*average\s*\|\s*overall\s*\|")
 _BOX = re.compile(r"^\|\s*(API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s*(.*?)\s*\|\s*$")
+_TITLE = re.compile(r"^=+ (\w{2,40}) =+\s*$")  # of a batch (-b): the test's name, its size stands in the batch file
 _FINAL = re.compile(r"^\s*Final:((?:\s+[0-9.eE+-]+){8})\s*$")
 _INTERIM = re.compile(r"^\s*(\[thread [0-9]+\])?((?:\s+[0-9.eE+-]+){8})\s*$")
 _COMMAND = re.compile(r"\bucx_perftest\b([^\n]*)")
@@ -75,6 +76,9 @@ def _line(imported: Imported, state: State, place: int, line: str) -> None:
         _box(state, box[1], box[2])
     elif _CSV.match(line):
         state.csv, state.quantity = True, "latency" if "lat" in state.test else "overhead"
+    elif title := _TITLE.match(line):
+        _end(imported, state)
+        state.test, state.nbytes, state.facts = title[1], 0, {}
     elif final := _FINAL.match(line):
         _row(imported, state, place, final[1])
         state.ended, state.interim = True, None

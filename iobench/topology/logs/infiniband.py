@@ -84,6 +84,8 @@ def _add(graph: Topology, device: str, port: int, fields: dict[str, str]) -> Non
     old = graph.node(f"port:{device}/{port}")
     if limit is None and old is not None and old.get("line_bytes_per_s"):
         limit = old.get("line_bytes_per_s")
+    if old is not None and old.get("state") and state and old.get("state") != state:
+        finding(graph, f"port:{device}/{port} is {old.get('state').lower()} and {state.lower()}: several machines?")
     graph.add(
         f"port:{device}/{port}",
         "port",

@@ -10,9 +10,10 @@ from iobench.topology.logs.text import finding
 from iobench.topology.sysfs import cpu_list
 from iobench.units import MIB
 
-_CPUS = re.compile(r"^node ([0-9]{1,4}) cpus:[ \t]*([0-9 \t,-]*)$", re.MULTILINE)
-_SIZE = re.compile(r"^node ([0-9]{1,4}) size: ([0-9]{1,12}) MB$", re.MULTILINE)
-_DISTANCES = re.compile(r"^node distances:\s*\nnode((?:[ \t]+[0-9]+)+)[ \t]*\n((?:[ \t]*[0-9]+:(?:[ \t]+[0-9]+)+[ \t]*\n?)+)", re.MULTILINE)  # fmt: skip  # noqa: E501
+_CPUS = re.compile(r"^[ \t]{0,40}node ([0-9]{1,4}) cpus:[ \t]*([0-9 \t,-]*)$", re.MULTILINE)
+_SIZE = re.compile(r"^[ \t]{0,40}node ([0-9]{1,4}) size: ([0-9]{1,12}) MB[ \t]*$", re.MULTILINE)
+_DISTANCES = re.compile(r"^[ \t]{0,40}node distances:\s*\n[ \t]{0,40}node((?:[ \t]+[0-9]+)+)[ \t]*\n((?:[ \t]*[0-9]+:(?:[ \t]+[0-9]+)+[ \t]*\n?)+)", re.MULTILINE)  # fmt: skip  # noqa: E501
+_AVAILABLE = re.compile(r"^[ \t]{0,40}available: [0-9]{1,4} nodes \(", re.MULTILINE)
 _NONE = re.compile(r"^No NUMA (?:support )?available on this system", re.MULTILINE)
 
 
@@ -23,6 +24,7 @@ def add(text: str, graph: Topology) -> bool:
         add_node(graph, 0, None, None)
         graph.add("numa:0", "numa", assumed=True)
         return True
+    text = _one_machine(text, graph)
     cpus = {int(match[1]): cpu_list(",".join(match[2].split())) for match in _CPUS.finditer(text)}
     sizes = {int(match[1]): int(match[2]) * MIB for match in _SIZE.finditer(text)}
     for number in sorted({*cpus, *sizes}):
@@ -30,6 +32,20 @@ def add(text: str, graph: Topology) -> bool:
         add_node(graph, number, None if ids is None else list(ids), sizes.get(number))
     _add_distances(text, graph)
     return bool(cpus or sizes)
+
+
+def _one_machine(text: str, graph: Topology) -> str:
+    """Return the part of the first machine: in notes, outputs of several stand one below the other."""
+    starts = [match.start() for match in _AVAILABLE.finditer(text)]
+    parts = [text[start:stop] for start, stop in zip(starts, [*starts[1:], len(text)], strict=False)]
+    if not parts:
+        return text
+    told = [(_CPUS.findall(part), _SIZE.findall(part)) for part in parts]
+    if any(other != told[0] for other in told[1:] if any(other)):
+        finding(graph, f"numactl: the log shows {len(parts)} machines or states, the first is taken")
+    elif _SIZE.search(text[: starts[0]]):
+        finding(graph, "numactl: what stands above the first whole output is left out")
+    return next((part for part, has in zip(parts, told, strict=True) if any(has)), text)
 
 
 def add_node(graph: Topology, number: int, cpus: list[int] | None, nbytes: int | None) -> None:

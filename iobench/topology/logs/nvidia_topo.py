@@ -22,6 +22,7 @@ _DEVICE = re.compile(
 _RELATION = re.compile(r"X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC|N/A|XPB|C2C")
 _PEER = re.compile(r"X|OK|CNS|GNS|TNS|NS|U|DR|N/A")
 _PEER_WORDS = {"OK", "CNS", "GNS", "TNS", "NS", "U", "DR"}
+_TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+): (\S+)\s*$", re.MULTILINE)
 _MOST_LINKS = 18  # of one GPU, of any generation
 _MOST_DIRECT = 12  # between two GPUs wired to each other
@@ -35,7 +36,8 @@ def add(text: str, graph: Topology) -> bool:
     for number, line in enumerate(lines):
         header = _header(line)
         if header:
-            rows = _rows(header, lines[number + 1 : number + 4 + len(header)], graph)
+            titles = sum(title in line for title in _TITLES)
+            rows = _rows(header, titles, lines[number + 1 : number + 4 + len(header)], graph)
             words = {cell for cells, _ in rows.values() for cell in cells}
             if words & _PEER_WORDS and all(_PEER.fullmatch(cell) for cell in words):
                 _add_peers(graph, header, rows)
@@ -64,7 +66,7 @@ def _header(line: str) -> list[str]:
     return names if names[:1] == ["GPU0"] and not trailing and len(set(names)) == len(names) else []
 
 
-def _rows(header: list[str], lines: list[str], graph: Topology) -> Rows:
+def _rows(header: list[str], titles: int, lines: list[str], graph: Topology) -> Rows:
     rows: Rows = {}
     for line in lines:
         words = line.split()
@@ -74,7 +76,7 @@ def _rows(header: list[str], lines: list[str], graph: Topology) -> Rows:
             continue
         if words[0] not in header or len(words) < 2:
             break
-        row = _row(header, words[0], line)
+        row = _row(header, titles, words[0], line)
         if row is None:
             finding(graph, f"nvidia-smi topo: the row of {words[0]} does not fit the header and was left out")
         else:
@@ -85,10 +87,14 @@ def _rows(header: list[str], lines: list[str], graph: Topology) -> Rows:
     return rows
 
 
-def _row(header: list[str], name: str, line: str) -> tuple[list[str], list[str]] | None:
+def _row(header: list[str], titles: int, name: str, line: str) -> tuple[list[str], list[str]] | None:
     """Return a row's cells and what stands behind them; None where the X is not on the diagonal."""
     words = line.split()[1:]
     cells, rest = words[: len(header)], words[len(header) :]
+    if "\t" in line:  # an empty cell has its tab: what follows is not what it would be by words
+        rest = [cell.strip() for cell in line.rstrip("\n").split("\t")[1 + len(header) :]]
+    elif len(rest) < titles and not re.search(r"[0-9][-,][0-9]", rest[0] if rest else ""):
+        rest = []  # tabs became spaces and a cell is empty: which one can't be told
     place = header.index(name)
     if len(cells) < len(header) or cells[place] != "X" or cells.count("X") != 1:
         return None
@@ -114,7 +120,7 @@ def _add_matrix(graph: Topology, header: list[str], rows: Rows, names: dict[str,
             if cell not in {"X", "N/A"} and not cell.startswith("NV")
         }
         if name.startswith("GPU"):
-            cpus = cpu_list(rest[0]) if rest else None
+            cpus = cpu_list(rest[0]) if rest and rest[0] else None
             numa = one_node(rest[1]) if len(rest) > 1 else None
             add_gpu(graph, int(name[3:]), numa=numa, cpu_affinity=list(cpus) if cpus else None)
             graph.add(node_of(name, names), "gpu", relations=relations or None)

@@ -10,8 +10,8 @@ from iobench.topology.graph import Topology
 from iobench.topology.logs.nvidia_smi import add_gpu
 from iobench.topology.logs.text import finding
 
-_GPU = re.compile(r"^GPU ([0-9]{1,3}): (.+?)(?: \(UUID: [^)]*\))?\s*$")
-_LINK = re.compile(r"^\s*Link ([0-9]{1,2}): (?:<?(inactive)>?|([0-9.]+) GB/s)\s*$")
+_GPU = re.compile(r"^\s*GPU ([0-9]{1,3}): (.+?)(?: \(UUID: [^)]*\))?\s*$")
+_LINK = re.compile(r"^\s*Link ([0-9]{1,2}): (?:<?(inactive)>?|([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s)\s*$")
 # what one link of a generation signals per direction, GB/s: its payload rate and a little more
 _RATES = ((15.0, 20.5, 1), (26.0, 27.0, 4), (49.0, 54.0, 5))
 _SHARED_RATE = (24.0, 26.0)  # generations 2 and 3: the product tells which
@@ -23,20 +23,33 @@ def add(text: str, graph: Topology) -> bool:
     active: dict[int, dict[int, float]] = {}
     inactive: dict[int, set[int]] = {}
     names: dict[int, str] = {}
+    cut = False
     for line in text.split("\n"):
         if match := _GPU.match(line):
             gpu = int(match[1])
             names[gpu] = match[2]
         elif gpu is not None and (match := _LINK.match(line)):
-            if match[2]:
+            if match[2] or not float(match[3]):
                 inactive.setdefault(gpu, set()).add(int(match[1]))
             else:
                 active.setdefault(gpu, {})[int(match[1])] = float(match[3])
     for number in sorted({*active, *inactive}):
         add_gpu(graph, number, model_name=names.get(number))
+        if _cut(active.get(number, {}), inactive.get(number, set())):
+            finding(graph, f"gpu:{number}: the list of its NVLinks was cut: how many are active is unknown")
+            active.pop(number, None)
+            inactive.pop(number, None)
+            cut = True
+            continue
         _add_state(graph, number, active.get(number, {}), len(inactive.get(number, ())))
     _compare(graph, {number: len(links) for number, links in active.items()}, inactive)
-    return bool(active or inactive)
+    return bool(active or inactive or cut)
+
+
+def _cut(active: dict[int, float], inactive: set[int]) -> bool:
+    """Tell whether numbers are missing: people leave out the middle ("[...]") where they paste such a list."""
+    numbers = {*active, *inactive}
+    return len(numbers) <= max(numbers)
 
 
 def generation(rates: list[float], known: int | None) -> int | None:

@@ -8,12 +8,15 @@ from iobench.topology.graph import Topology
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[4m(?=GPU|\S)|\[0m")
 _ADDRESS = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
+_QUOTE = re.compile(r"^ ?(?:>(?: |$))+", re.MULTILINE)  # quoted in mail
+_REMARK = re.compile(r"(?<=[^\s])[ \t]{2,40}(?:# |#?[ \t]?<--|\u2190)[^\n]{0,400}$", re.MULTILINE)  # a writer's own
 _MOST_LINE = 4096  # no tool prints a longer one; a longer one would make patterns slow
 
 
 def clean(text: str) -> str:
     """Return the text without terminal colours, carriage returns and lines longer than any tool prints."""
     plain = _ESCAPE.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    plain = _REMARK.sub("", _QUOTE.sub("", plain))
     if plain.lstrip()[:1] in "[{<":
         return plain  # JSON or XML, which may be one long line
     return "\n".join(line for line in plain.split("\n") if len(line) <= _MOST_LINE)
