@@ -113,7 +113,7 @@ compare: $(READY) ## compare runs: A=... B=..., or RUNS="A B C" (folders, logs, 
 published: $(READY) ## list the published curves to compare with, and whose numbers they are
 	@$(IOBENCH) published
 
-.PHONY: crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-gpu crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-weights crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
 crosscheck-loaded: $(READY) ## both ends of the loaded-latency curve beside the memory probe's chase and read, interleaved
@@ -122,6 +122,8 @@ crosscheck-gather: $(READY) ## gathers of KV blocks beside C, interleaved; on CX
 	@$(IOBENCH) crosscheck gather $(ARGS)
 crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
 	@$(IOBENCH) crosscheck storage $(ARGS)
+crosscheck-weights: $(READY) ## loads of a checkpoint beside fio, safetensors, fastsafetensors and runai-model-streamer, in one table
+	@$(IOBENCH) crosscheck weights $(ARGS)
 crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved
 	@$(if $(PEER),PEER=$(PEER)) $(IOBENCH) crosscheck gpu $(ARGS)
 crosscheck-nccl: $(READY) ## all-reduce beside nccl-tests (from PATH or PEER=...), interleaved; TRANSPORT=nvlink|shm|socket

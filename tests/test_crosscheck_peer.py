@@ -82,7 +82,7 @@ def test_a_peer_that_is_none_is_refused(name: str, given: str, words: str) -> No
 
 
 def test_a_probes_name_finds_its_crosscheck() -> None:
-    assert crosscheck.find("weights") is crosscheck.find("storage")
+    assert crosscheck.find("p2p") is crosscheck.find("gpu")
     with pytest.raises(UserError, match="no crosscheck"):
         crosscheck.find("nothing")
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "loaded", "gather", "storage", "gpu", "nccl", "repeat", "startup", "importing", "records")
-ALIASES = {"weights": "storage", "pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl", "cxl": "gather"}
+NAMES = ("dram", "loaded", "gather", "storage", "weights", "gpu", "nccl", "repeat", "startup", "importing", "records")
+ALIASES = {"pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl", "cxl": "gather"}
 PEERS = {
     "dram": ("likwid-bench", "mbw", "mlc"),
     "storage": ("fio",),
+    "weights": ("fio",),
     "gpu": ("nvbandwidth",),
     "nccl": ("all_reduce_perf",),
 }
@@ -34,4 +35,4 @@ def use(name: str, peer: str | None) -> None:
     wanted = PEERS.get(ALIASES.get(name, name), ())
     if peer is not None and not wanted:
         raise UserError(f"{name} runs beside no other program: leave out --peer")
-    give(peer, wanted if ALIASES.get(name, name) in {"dram", "storage"} else ())
+    give(peer, wanted if ALIASES.get(name, name) in {"dram", "storage", "weights"} else ())

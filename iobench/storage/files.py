@@ -70,6 +70,11 @@ def expected(files: Files, plan: Plan) -> list[Expected]:
     return [Expected(area.name, area.start, area.nbytes, _sums(files, area)) for area in plan.areas]
 
 
+def first_shard(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint of the first file alone."""
+    return Checkpoint(checkpoint.shards[0].path, checkpoint.shards[:1])
+
+
 def _held(checkpoint: Checkpoint, sums: Sequence[NDArray[np.uint64]], start: float) -> Files:
     first, seconds = checkpoint.shards[0].path, time.perf_counter() - start
     return Files(checkpoint, tuple(sums), filesystem_of(first), device_of(first), seconds)

@@ -195,7 +195,7 @@ def load(stage: Stage, way: Way, sampler: Sampler) -> Loaded:
     is not.
     """
     refuse_cold_memory(stage, way)
-    with _operation(stage, way) as operation:
+    with ready(stage, way) as operation:
         loads = Loads(stage, way, operation, lambda: check(stage))
         timed = few(sampler, stage).host(operation, loads.prepare)
         loads.finish()
@@ -234,7 +234,7 @@ def check(stage: Stage) -> None:
 
 
 @contextlib.contextmanager
-def _operation(stage: Stage, way: Way) -> Iterator[Operation]:
+def ready(stage: Stage, way: Way) -> Iterator[Operation]:
     """Yield the operation that is timed."""
     files, target = stage.files, stage.target
     with contextlib.ExitStack() as stack:

@@ -74,7 +74,17 @@ def load(files: Files, way: Way, target: str, sampler: Sampler, deadline: float 
         loads.finish()
         facts = loads.evidence() | child.facts | watch.evidence()
     verdict = watch.judge(stage.nbytes, loads) if kvikio else _judge(stage.nbytes, loads)
-    return Loaded(timed, verdict, facts, [*verdict.notes, *files.checkpoint.notes])
+    why = _why(files, sampler) if way.how == "kvikio" and not verdict.path.startswith("gds") else []
+    return Loaded(timed, verdict, facts, [*verdict.notes, *why, *files.checkpoint.notes])
+
+
+def _why(files: Files, sampler: Sampler) -> list[str]:
+    """Return what is known to keep cuFile from the direct way here."""
+    from iobench.preflight import Host, gds
+
+    host = Host.here(sampler.topology)
+    found = [*gds.find(host), *gds.about_file(host, files.checkpoint.shards[0].path)]
+    return list(dict.fromkeys(finding.sentence for finding in found))
 
 
 class _Watch:

@@ -38,7 +38,7 @@ class Workspace:
     ) -> Stage:
         """Return the stage of the files ``key`` for one rank's part on one target."""
         files = self.files(key, make)
-        made: Stage = self._target.get((key, target, what, rank, tp), lambda: _staged(files, target, what, rank, tp))
+        made: Stage = self._target.get((key, target, what, rank, tp), lambda: staged(files, target, what, rank, tp))
         return made
 
     def files(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Files]]) -> Files:
@@ -104,7 +104,8 @@ def users_files(path: str | Path, target: str = HOST) -> Iterator[Files]:
 
 
 @contextlib.contextmanager
-def _staged(files: Files, target: str, what: str, rank: int, tp: int) -> Iterator[Stage]:
+def staged(files: Files, target: str = HOST, what: str = plans.WHOLE, rank: int = 0, tp: int = 1) -> Iterator[Stage]:
+    """Yield files with a target for one rank's part of them, and the sums that must lie there after a load."""
     plan = plans.plan(files.checkpoint, what, rank, tp)
     with _memory(target, plan.room) as memory:
         yield Stage(files, plan, memory, held.expected(files, plan), what)
