@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from iobench import batch
+from iobench.batch import LEAST_SECONDS, MOST_COUNT, MOST_OPS, MOST_SECONDS
 from iobench.errors import UserError
 from iobench.record import QUANTITIES, SCHEMA, STATUSES, Header, Leg, Line
 
-_MOST_COUNT = 2**63 - 1
-_MOST_OPS = 2**40
-# No sample is shorter than a femtosecond or longer than 30 years; beyond them arithmetic overflows.
-_LEAST_SECONDS, _MOST_SECONDS = 1e-15, 1e9
 _MOST_DEPTH = 64
 _MOST_BYTES_PER_S = 1e18
 
@@ -46,38 +43,48 @@ def parse(file: Path, data: bytes | BinaryIO) -> tuple[Header, Iterator[Line], l
 
 
 def _lines(file: Path, stream: BinaryIO, resumed: list[dict[str, Any]], warnings: list[str]) -> Iterator[Line]:
-    builder, number = batch.Builder(), 2
+    builder, number = batch.Builder(_leg), 2
     while texts := list(islice(stream, batch.LINES)):
         if not texts[-1].endswith(b"\n"):
             warnings.append(f"{file}: the last line is incomplete (the run was killed while writing) and was left out")
             texts.pop()
         values = batch.decode(texts) if texts else []
-        for place, text in enumerate(texts):
-            where = f"{file}:{number + place}"
-            value = values[place] if values else _object(where, text)
-            line = builder.line(value) or _checked(where, value, builder, resumed)
-            if line is not None:
-                yield _sound(where, line)
+        if values is None:
+            for place, text in enumerate(texts, number):
+                yield from _one(f"{file}:{place}", _object(f"{file}:{place}", text), resumed)
+        elif values:
+            yield from _many(file, number, values, builder, resumed)
         number += len(texts)
 
 
-def _checked(where: str, value: dict[str, Any], builder: batch.Builder, resumed: list[dict[str, Any]]) -> Line | None:
-    """Return the line of an object of a shape not met before; None for a resume mark."""
+def _many(
+    file: Path, number: int, values: list[dict[str, Any]], builder: batch.Builder, resumed: list[dict[str, Any]]
+) -> Iterator[Line]:
+    """Yield the lines of objects from line ``number`` on; around what is odd, of ever fewer of them."""
+    columns = batch.columns(values)
+    lines = builder.lines(columns) if columns else None
+    if lines is not None:
+        yield from lines
+    elif len(values) == 1:
+        yield from _one(f"{file}:{number}", values[0], resumed)
+    else:
+        half = len(values) // 2
+        yield from _many(file, number, values[:half], builder, resumed)
+        yield from _many(file, number + half, values[half:], builder, resumed)
+
+
+def _one(where: str, value: dict[str, Any], resumed: list[dict[str, Any]]) -> Iterator[Line]:
+    """Yield the line of an object; nothing for a resume mark."""
     if value.get("type") == "point":
         line = _line(where, value)
-        builder.learn(value, line)
-        return line
-    if value.get("type") != "resume":
+        found = problem(line)
+        if found:
+            raise UserError(f"{where}: {found}; the file is damaged or newer than this iobench")
+        yield line
+    elif value.get("type") == "resume":
+        resumed.append(value)
+    else:
         raise UserError(f"{where}: unknown line type {_shown(value.get('type'))}; the file is damaged or foreign")
-    resumed.append(value)
-    return None
-
-
-def _sound(where: str, line: Line) -> Line:
-    found = problem(line)
-    if found:
-        raise UserError(f"{where}: {found}; the file is damaged or newer than this iobench")
-    return line
 
 
 def problem(line: Line) -> str:
@@ -165,11 +172,11 @@ def _words(line: Line) -> str:
 
 
 def _counts(line: Line) -> str:
-    if not (0 <= line.nbytes <= _MOST_COUNT and 0 <= line.moved <= _MOST_COUNT and 0 <= line.launch <= _MOST_OPS):
+    if not (0 <= line.nbytes <= MOST_COUNT and 0 <= line.moved <= MOST_COUNT and 0 <= line.launch <= MOST_OPS):
         return "nbytes, moved or launch out of range"
-    if not 1 <= line.ops <= _MOST_OPS:
+    if not 1 <= line.ops <= MOST_OPS:
         return "ops out of range"
-    return "" if 0 <= line.elapsed <= _MOST_SECONDS else "elapsed out of range"
+    return "" if 0 <= line.elapsed <= MOST_SECONDS else "elapsed out of range"
 
 
 def _point(line: Line) -> str:
@@ -178,18 +185,30 @@ def _point(line: Line) -> str:
             continue
         if not (value is None or isinstance(value, (str, int, float))):
             return f"point: {name} is {type(value).__name__}, not a number or text"
-        if isinstance(value, (int, float)) and not -_MOST_COUNT <= value <= _MOST_COUNT:
+        if isinstance(value, (int, float)) and not -MOST_COUNT <= value <= MOST_COUNT:
             return f"point: {name} out of range"
     return ""
 
 
 def _legs(line: Line) -> str:
-    for leg in line.legs:
-        if not 1 <= leg.count <= _MOST_OPS or not (leg.moved is None or 0 <= leg.moved <= _MOST_COUNT):
-            return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: count or moved out of range"
-        if leg.bytes_per_s is not None and not 0 < leg.bytes_per_s <= _MOST_BYTES_PER_S:
-            return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: bytes_per_s out of range"
+    return next((found for leg in line.legs if (found := _leg_problem(leg))), "")
+
+
+def _leg_problem(leg: Leg) -> str:
+    if not 1 <= leg.count <= MOST_OPS or not (leg.moved is None or 0 <= leg.moved <= MOST_COUNT):
+        return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: count or moved out of range"
+    if leg.bytes_per_s is not None and not 0 < leg.bytes_per_s <= _MOST_BYTES_PER_S:
+        return f"leg {_shown(leg.src)} - {_shown(leg.dst)}: bytes_per_s out of range"
     return ""
+
+
+def _leg(value: Any) -> Leg | None:
+    """Return the leg of a sound object, None for any other: its line is looked at by itself then."""
+    try:
+        leg: Leg = _build(Leg, value, "")
+    except UserError:
+        return None
+    return None if _leg_problem(leg) else leg
 
 
 def _samples(line: Line) -> str:
@@ -207,14 +226,14 @@ def _samples(line: Line) -> str:
 
 def _durations(row: list[Any]) -> bool:
     if set(map(type, row)) == {float}:  # by far the most: two comparisons tell, and NaN is no JSON
-        return min(row) >= _LEAST_SECONDS and max(row) <= _MOST_SECONDS and not any(map(math.isnan, row))
+        return min(row) >= LEAST_SECONDS and max(row) <= MOST_SECONDS and not any(map(math.isnan, row))
     return all(map(_duration, row))
 
 
 def _duration(value: Any) -> bool:
     if type(value) is float:
-        return math.isfinite(value) and _LEAST_SECONDS <= value <= _MOST_SECONDS
-    return type(value) is int and 1 <= value <= _MOST_SECONDS
+        return math.isfinite(value) and LEAST_SECONDS <= value <= MOST_SECONDS
+    return type(value) is int and 1 <= value <= MOST_SECONDS
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ _MEASURED = ("ok", "suspect")
 _LEAST_CLEAN = 2
 _MANY_BLOCKS = 1_000_000
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make a new one each time
+_quoted = lru_cache(10_000)(json.encoder.encode_basestring_ascii)
 QUANTITIES = ("bandwidth", "latency")
 
 
@@ -144,7 +145,9 @@ class Record:
 
         One undisturbed launch beside disturbed ones can't show how launches differ; the record is suspect then.
         """
-        measured = [line for line in self.lines if line.status in _MEASURED and line.seconds]
+        if len(self.lines) == 1 and self.lines[0].seconds and self.lines[0].status == "ok":
+            return self.lines
+        measured = [line for line in self.lines if line.seconds and line.status in _MEASURED]
         if len(measured) < _LEAST_CLEAN:
             return measured
         clean = [line for line in measured if line.status == "ok"]
@@ -153,15 +156,16 @@ class Record:
     @property
     def first(self) -> Line:
         """The line whose constant facts (nbytes, moved, mode, legs) stand for the record."""
-        return (self.used or self.lines)[0]
+        return self.lines[0] if len(self.lines) == 1 else (self.used or self.lines)[0]
 
     @property
     def status(self) -> str:
         """Failed if any launch had wrong data or none gave samples; else that of the launches that count."""
         if self.wrong_data:
             return "failed"
-        if self.used:
-            return "suspect" if any(line.status == "suspect" for line in self.used) else "ok"
+        used = self.used
+        if used:
+            return "suspect" if "suspect" in [line.status for line in used] else "ok"
         return "skipped" if all(line.status == "skipped" for line in self.lines) else "failed"
 
     @property
@@ -173,7 +177,7 @@ class Record:
 
     @property
     def wrong_data(self) -> bool:
-        return any(line.verified is False for line in self.lines)
+        return False in [line.verified for line in self.lines]
 
     @property
     def mode(self) -> str:
@@ -285,8 +289,17 @@ class Run:
 
 
 def point_key(probe: str, point: dict[str, Any]) -> str:
-    """Return a point's identity: the probe and its axes in alphabetical order."""
-    return f"{probe} {_SORTED.encode(point)}"
+    """Return a point's identity: the probe and its axes in alphabetical order, as JSON."""
+    axes = []
+    for name in sorted(point):
+        value = point[name]
+        if type(value) is str:
+            axes.append(f"{_quoted(name)}:{_quoted(value)}")
+        elif type(value) is int:
+            axes.append(f"{_quoted(name)}:{value}")
+        else:
+            return f"{probe} {_SORTED.encode(point)}"
+    return f"{probe} {{{','.join(axes)}}}"
 
 
 def dumps(value: Any) -> str:

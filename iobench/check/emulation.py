@@ -24,6 +24,8 @@ def emulator_of(run: Run) -> str:
 
 def emulated(record: Record, topology: Topology | None, emulator: str) -> str:
     """Return the sentence for a record that an emulator made or whose bytes went through an emulated device."""
+    if not emulator and not record.first.legs:
+        return ""
     device = f"this machine's processor is an emulator ({emulator})" if emulator else _device(record, topology)
     if not device:
         return ""

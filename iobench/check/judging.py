@@ -7,6 +7,7 @@ without legs (an imported log, a published curve) is held against what its class
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from iobench.check.bottleneck import Limit, find_limit
 from iobench.check.classes import Machine, machine_of
@@ -83,39 +84,52 @@ def verdict(record: Record, topology: Topology | None, machine: Machine | None =
         return Verdict(
             "wrong", f"wrong data: {record.reason or 'the bytes that arrived differ'}; its time is worthless"
         )
-    if record.status in ("failed", "skipped"):
-        return Verdict(record.status, record.reason or f"{record.status} without a reason")
+    state, first = record.status, record.first
+    if state in ("failed", "skipped"):
+        return Verdict(state, record.reason or f"{state} without a reason")
     no_performance = emulated(record, topology, emulator)
     if no_performance:
         return Verdict("emulated", no_performance)
-    limit, missing = find_limit(record.first, topology)
+    limit, missing = find_limit(first, topology) if first.legs else (None, [])
     if limit is None and machine is not None:
-        limit = machine.limit(record.first)
-    status, sentence = _status(record, limit)
+        limit = machine.limit(first)
     if limit is None:
-        return Verdict(status, _join(sentence, _unknown(missing)))
+        return _unlimited(*_status(record, state), tuple(missing))
+    return _limited(record, state, limit)
+
+
+def _limited(record: Record, state: str, limit: Limit) -> Verdict:
+    """Return the verdict on a record whose way has a limit."""
     seconds = record.median
-    fraction = limit.seconds / seconds
-    share = f"{_percent(fraction)} of {limit.where}'s limit {format_rate(limit.bytes_per_s)} ({limit.source})"
-    if status == "impossible":
-        share = ""
     rate = (record.moved or limit.nbytes) / limit.seconds
-    doubt = _doubt(limit, seconds) if status != "impossible" else ""
+    fraction = limit.seconds / seconds
+    if seconds < limit.seconds:
+        return Verdict("impossible", _impossible(limit, seconds), rate, limit.source, fraction)
+    status, sentence = _status(record, state)
+    share = f"{_percent(fraction)} of {limit.where}'s limit {format_rate(limit.bytes_per_s)} ({limit.source})"
+    doubt = _doubt(limit, seconds)
     return Verdict(status, _join(sentence, share, doubt), rate, limit.source, fraction, doubt)
 
 
-def _status(record: Record, limit: Limit | None) -> tuple[str, str]:
-    """Return status and the first part of the sentence of a record that has samples."""
-    seconds = record.median
-    if limit and seconds < limit.seconds:
-        measured = format_rate(limit.nbytes / seconds)
-        return "impossible", (
-            f"record is suspect, measured {measured} above {limit.where}'s limit {format_rate(limit.bytes_per_s)} "
-            f"({limit.source})"
-        )
-    if record.status == "suspect":
+@lru_cache(1000)
+def _unlimited(status: str, sentence: str, missing: tuple[str, ...]) -> Verdict:
+    """Return the verdict on a record whose way has no known limit: a million of them are one object."""
+    lacks = f": the topology has no {', '.join(missing)}" if missing else ""
+    return Verdict(status, _join(sentence, f"no limit of the path is known{lacks}"))
+
+
+def _impossible(limit: Limit, seconds: float) -> str:
+    return (
+        f"record is suspect, measured {format_rate(limit.nbytes / seconds)} above {limit.where}'s limit "
+        f"{format_rate(limit.bytes_per_s)} ({limit.source})"
+    )
+
+
+def _status(record: Record, state: str) -> tuple[str, str]:
+    """Return status and the first part of the sentence of a possible record that has samples."""
+    if state == "suspect":
         return "suspect", record.reason or "the machine was disturbed"
-    if not all(line.proven for line in record.used):
+    if False in [line.proven for line in record.used]:
         return "unproven", f"path unproven: {record.first.path or 'nothing shows which way the bytes took'}"
     return "ok", ""
 
@@ -128,12 +142,6 @@ def _doubt(limit: Limit, seconds: float) -> str:
         f"doubtful: above {format_rate(limit.doubtful_bytes_per_s)}, all that packet headers leave of it; "
         "check the unit and what was counted"
     )
-
-
-def _unknown(missing: list[str]) -> str:
-    if missing:
-        return f"no limit of the path is known: the topology has no {', '.join(missing)}"
-    return "no limit of the path is known"
 
 
 def _join(*parts: str) -> str:

@@ -16,16 +16,30 @@ SCHEMA = 1
 
 
 def save(fitted: Iterable[Fitted], path: str | Path) -> Path:
-    """Write models and the reasons for missing ones to ``path``; UserError where it cannot be written."""
+    """Write models and the reasons for missing ones to ``path``, one a line; UserError where it cannot be written."""
     file = Path(path)
-    data = {"type": "models", "schema": SCHEMA, "models": [to_dict(one) for one in fitted]}
     try:
-        file.write_text(json.dumps(json.loads(dumps(data)), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        with file.open("w", encoding="utf-8") as stream:
+            stream.write(f'{{"type": "models", "schema": {SCHEMA}, "models": [')
+            for place, one in enumerate(fitted):
+                stream.write(f"{',' if place else ''}\n{_text(one)}")
+            stream.write("\n]}\n")
     except OSError as error:
         raise UserError(
             f"cannot write {file}: {error.strerror}; the records are safe, choose another folder"
         ) from error
     return file
+
+
+def _text(one: Fitted) -> str:
+    """Return one series as one line of JSON; the slow way where something in it is no plain number or word."""
+    data = to_dict(one)
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (ValueError, TypeError):
+        return dumps(data)
+    return text
 
 
 def load(path: str | Path) -> list[Fitted]:
