@@ -43,7 +43,7 @@ def test_short_curves_and_damaged_rows_are_named(tmp_path):
     )
     curves = table(tmp_path, text + "box,1.0,,all_reduce,half,2,32,0.00\n")
     assert len(curves.curves) == 1
-    assert sum("row " in one for one in curves.left_out) == 3
+    assert sum("line " in one for one in curves.left_out) == 3
     assert any(one.startswith("short 1.0 all_reduce 2: 4 sizes") for one in curves.left_out)
     assert "left out: short" in bench.table(curves)[0]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from iobench import sources
 from iobench.errors import UserError
+from iobench.fit import curvetable
 from iobench.fit.model import Measured
 from iobench.fit.scale import Curve, ScaleModel, bench, formulas, gather, nvls
 from iobench.units import GB, GIB, KIB, MIB, US
@@ -234,7 +235,7 @@ def _counts(one: ScaleModel) -> list[tuple[int, int]]:
 
 
 def write_curves(path: Path, op: str = "allgather") -> Path:
-    rows = ["# made up", ",".join(bench.COLUMNS)]
+    rows = ["# made up", ",".join(curvetable.COLUMNS)]
     for ranks in (2, 4, 8):
         for nbytes in SIZES:
             rows.append(f"some,1,1,{op},half,{ranks},{nbytes},{ring('all_gather', ranks, nbytes) / US:.4f}")
@@ -252,11 +253,11 @@ def test_the_bench_predicts_a_made_up_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "lacks columns"),
-        ("# x\nsystem,op\na,b\n", "lacks columns"),
-        (",".join(bench.COLUMNS) + "\na,1,1,all_reduce,half,2,512,-3\n", "data row 1 is damaged"),
-        (",".join(bench.COLUMNS) + "\na,1,1,all_reduce,half,2\n", "data row 1 is damaged"),
-        (",".join(bench.COLUMNS) + "\na,1,1,all_reduce,half,2,512,3\n", "holds no curves of 2, 4 and 8"),
+        ("", "lacks system"),
+        ("# x\nsystem,op\na,b\n", "lacks dir_version"),
+        (",".join(curvetable.COLUMNS) + "\na,1,1,all_reduce,half,2,512,-3\n", "line 2: latency_us is -3"),
+        (",".join(curvetable.COLUMNS) + "\na,1,1,all_reduce,half,2\n", "line 2: no size_bytes"),
+        (",".join(curvetable.COLUMNS) + "\na,1,1,all_reduce,half,2,512,3\n", "holds no curves of 2, 4 and 8"),
     ],
 )
 def test_bad_curves_are_one_line(tmp_path: Path, content: str, words: str) -> None:
@@ -264,3 +265,17 @@ def test_bad_curves_are_one_line(tmp_path: Path, content: str, words: str) -> No
     file.write_text(content)
     with pytest.raises(UserError, match=words):
         bench.bench(file)
+
+
+def test_what_cannot_be_predicted_is_left_out_and_named(tmp_path: Path) -> None:
+    file = write_curves(tmp_path / "curves.csv", "all_gather")
+    alone = "".join(f"lone,1,1,all_gather,half,{ranks},512,9\n" for ranks in (2, 4, 8))
+    file.write_text(
+        file.read_text() + alone + "some,1,1,all_gather,half,8,512,nan\nsome,1,1,all_gather,half,two,512,3\n"
+    )
+    text, met = bench.bench(file)
+    assert met
+    assert "8 ranks predicted from 2 and 4: 21 points" in text
+    assert "left out: lone 1 1 all_gather half: the curves share one size only" in text
+    assert "left out: line 69: latency_us is nan, no number" in text
+    assert "left out: line 70: num_gpus is 'two', no number" in text

@@ -1,14 +1,11 @@
 """How well sizes that were left out are predicted: this package beside simpler methods, on a table of curves.
 
-The table is a CSV of published latencies, one row per size: columns COLUMNS, comment lines with #. Each inner
-size of a curve is predicted from the others (leave-one-size-out); a curve's figure is the mean absolute
-relative error, a method's the median over curves and the worst curve.
+Each inner size of a curve of the table (fit.curvetable) is predicted from the others (leave-one-size-out); a
+curve's figure is the mean absolute relative error, a method's the median over curves and the worst curve.
 """
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from iobench.errors import UserError
-from iobench.fit import between, segments
-from iobench.units import US
+from iobench.fit import between, curvetable, segments
 
-COLUMNS = ("system", "dir_version", "version_col", "op", "dtype", "num_gpus", "size_bytes", "latency_us")
 DTYPE = "half"
 MEDIAN_BAR, WORST_BAR = 0.034, 0.18
 LEAST = 5  # sizes of a curve: three inner ones at least
-_KEY = COLUMNS[:6]
 
 Method = Callable[[np.ndarray, np.ndarray, float], float]
 
@@ -38,46 +32,26 @@ class Curves:
 
 def read(path: Path, dtype: str = DTYPE) -> Curves:
     """Read the curves of ``dtype`` from a table; UserError for a file that is no such table or has none."""
+    table = curvetable.read(path)
+    out = Curves(left_out=list(table.left_out))
     points: dict[str, dict[int, list[float]]] = {}
-    out = Curves()
-    for number, row in _rows(path):
-        if row["dtype"] != dtype:
-            continue
-        try:
-            nbytes, seconds = int(float(row["size_bytes"])), float(row["latency_us"]) * US
-            if nbytes <= 0 or not 0 < seconds < math.inf:
-                raise ValueError(f"{row['size_bytes']} bytes in {row['latency_us']} us")
-        except (TypeError, ValueError, OverflowError) as error:
-            out.left_out.append(f"row {number}: {error}")
-            continue
-        name = " ".join(str(row[column]) for column in _KEY if row[column] and column != "dtype")
-        points.setdefault(name, {}).setdefault(nbytes, []).append(seconds)
+    for row in table.rows:
+        if row.dtype == dtype:
+            name = " ".join(word for word in (*row.names[:4], str(row.gpus)) if word)
+            points.setdefault(name, {}).setdefault(row.nbytes, []).append(row.seconds)
     for name, sizes in points.items():
         if len(sizes) < LEAST:
-            out.left_out.append(f"{name}: {len(sizes)} sizes, {LEAST} are needed")
+            count = "1 size" if len(sizes) == 1 else f"{len(sizes)} sizes"
+            out.left_out.append(f"{name}: {count}, {LEAST} are needed")
             continue
         ordered = sorted(sizes)
         # a size measured twice (two versions in one table) counts once
         out.curves[name] = np.array(ordered, dtype=float), np.array([np.median(sizes[n]) for n in ordered])
     if not out.curves:
-        raise UserError(f"{path} holds no curve of dtype {dtype} with {LEAST} sizes or more; give one that does")
+        other = ", ".join(sorted({row.dtype for row in table.rows} - {dtype})[:6])
+        have = f" (it has {other})" if other else ""
+        raise UserError(f"{path} holds no curve of dtype {dtype} with {LEAST} sizes or more{have}; give one that does")
     return out
-
-
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path} ({error}); give a CSV with the columns {','.join(COLUMNS)}") from error
-    numbered = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
-    reader = csv.DictReader([line for _, line in numbered], restval="")
-    if set(COLUMNS) - set(reader.fieldnames or ()):
-        missing = ", ".join(name for name in COLUMNS if name not in (reader.fieldnames or ()))
-        raise UserError(f"{path} lacks {missing}; give a CSV with the columns {','.join(COLUMNS)}")
-    try:
-        return [(number, row) for (number, _), row in zip(numbered[1:], reader, strict=False)]
-    except csv.Error as error:
-        raise UserError(f"{path} is no CSV ({error}); give one with the columns {','.join(COLUMNS)}") from error
 
 
 def left_out_errors(sizes: np.ndarray, seconds: np.ndarray, method: Method) -> np.ndarray:
@@ -145,7 +119,7 @@ def table(curves: Curves) -> tuple[str, bool]:
         worst = max(means, key=lambda name: means[name])
         figures[label] = float(np.median(list(means.values()))), means[worst]
         lines.append(f"{label:28}{figures[label][0]:>9.2%}{figures[label][1]:>9.2%}  {worst}")
-    lines += [f"left out: {sentence}" for sentence in curves.left_out]
+    lines += curvetable.shown(curves.left_out)
     median, worst_error = figures[next(iter(METHODS))]
     met = median <= MEDIAN_BAR and worst_error <= WORST_BAR
     lines.append(
