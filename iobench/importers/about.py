@@ -19,11 +19,46 @@ def _sweep(title: str, what: str, *models: dict[str, Any]) -> dict[str, Any]:
     return {"title": title, "axes": _NBYTES, "plots": plots, "matrices": [], "models": list(models)}
 
 
-_HOCKNEY = {"kind": "hockney", "where": {}}
+_LOADED = {
+    "kind": "loaded",
+    "where": {"kernel": "chase", "measured": "loaded"},
+    "size": "evidence.load_bytes_per_s",
+    "over": ("delay",),
+}
+_LOADED_PLOT = {
+    "title": "Latency of a load against the bandwidth that others achieve",
+    "x": "evidence.load_bytes_per_s",
+    "y": "latency",
+    "series": ["traffic"],
+    "where": {"kernel": "chase", "measured": "loaded"},
+    "log_x": False,
+    "over": ["delay"],
+    "x_name": "bandwidth of the other cores",
+}
+# a log tells depth, queue pairs and directions of streams only, and the completion mode differs between the two tests
+_LOGGP = {
+    "kind": "loggp",
+    "where": {"verb": ["write", "send", "write_imm"], "direction": ["one", None], "qps": [1, None]},
+    "extras": {"test": "test"},
+    "over": ("depth", "every", "direction", "qps", "mode"),
+}
 
 ABOUT: dict[str, dict[str, Any]] = {
-    "allreduce": _sweep("Collectives between ranks, imported", "Collectives", _HOCKNEY),
-    "rdma": _sweep("RDMA operations between two hosts, imported", "RDMA", _HOCKNEY),
+    "allreduce": _sweep("Collectives between ranks, imported", "Collectives", {"kind": "piecewise", "where": {}}),
+    "rdma": _sweep(
+        "RDMA operations between two hosts, imported",
+        "RDMA",
+        {"kind": "hockney", "where": {"test": "latency"}},
+        {"kind": "hockney", "where": {"test": "bandwidth", "verb": "read"}},
+        _LOGGP,
+    ),
+    "dram": {
+        "title": "Host memory, imported",
+        "axes": {},
+        "plots": [_LOADED_PLOT],
+        "matrices": [],
+        "models": [_LOADED],
+    },
 }
 
 

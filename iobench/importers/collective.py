@@ -145,14 +145,7 @@ class Point:
     run: int = -1
     launch: int = -1
     launches: list[Line] = field(default_factory=list)
-
-    def take(self, run: int, seconds: float, printed: str) -> None:
-        """Add a verified figure to a launch that exists already."""
-        if self.run != run:
-            self.run, self.launch = run, (self.launch + 1) % MOST_LAUNCHES
-        line = self.launches[self.launch]
-        line.seconds[0].append(seconds)
-        line.evidence["rows"].append(printed)
+    sinks: list[tuple[list[float], list[str]]] = field(default_factory=list)  # of a full one: seconds, rows as printed
 
 
 class Collector:
@@ -190,7 +183,10 @@ class Collector:
     def full(self, identity: int, nbytes: int) -> Point | None:
         """Return a point that has all its launches, so that further figures only join them; None for others."""
         point = self._points.get((identity, nbytes))
-        return point if point and len(point.launches) == MOST_LAUNCHES else None
+        if not point or len(point.launches) < MOST_LAUNCHES:
+            return None
+        point.sinks = point.sinks or [(line.seconds[0], line.evidence["rows"]) for line in point.launches]
+        return point
 
     def finish(self) -> list[Line]:
         """Return the lines, their points told apart where one point was measured in several ways."""

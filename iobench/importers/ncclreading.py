@@ -29,6 +29,7 @@ from iobench.importers.ncclrun import (
     verified,
 )
 from iobench.importers.nccltable import Row, Side, busbw_agrees, seconds_of
+from iobench.importers.torun import MOST_LAUNCHES
 from iobench.units import US
 
 _ROUNDING = 0.00501  # of two decimals
@@ -63,19 +64,42 @@ class Repeat:
             self.points = self._points(run, collector)
         if not self.points:
             return False
-        found: list[tuple[Point, float, str]] = []
         try:
-            for (number, tokens), (nbytes, places) in zip(run.raw, self.points, strict=True):
-                for at, point in places:
-                    time, algbw, busbw, wrong = tokens[at : at + 4]
-                    if wrong != "0" or not self._usual(nbytes, float(time), algbw, busbw):
-                        return False
-                    found.append((point, float(time) * US, f"line {number}: {time} {algbw} {busbw} {wrong}"))
+            found = self._found(run)
         except ValueError:
             return False
+        this = run.number
         for point, seconds, printed in found:
-            point.take(run.number, seconds, printed)
+            if point.run != this:
+                point.run, point.launch = this, (point.launch + 1) % MOST_LAUNCHES
+            have, rows = point.sinks[point.launch]
+            have.append(seconds)
+            rows.append(printed)
         return True
+
+    def _found(self, run: NcclRun) -> list[tuple[Point, float, str]]:
+        """Return each figure's point, seconds and text; ValueError where a row is not sound at the first look.
+
+        Rates in GB/s follow closely from times in us, or to two decimals where they are small.
+        """
+        found: list[tuple[Point, float, str]] = []
+        bus, most = self.bus, math.inf
+        for (number, tokens), (nbytes, places) in zip(run.raw, self.points, strict=True):
+            for at, point in places:
+                text, algbw, busbw, wrong = tokens[at : at + 4]
+                time = float(text)
+                if wrong != "0" or not 0 < time < most:
+                    raise ValueError
+                wanted = nbytes / (time * 1e3)
+                off = abs(float(algbw) - wanted)
+                if off > 0.005 * wanted and (off > _ROUNDING or algbw[-3:-2] != "."):
+                    raise ValueError
+                wanted *= bus
+                off = abs(float(busbw) - wanted)
+                if off > 0.005 * wanted and (off > _ROUNDING or busbw[-3:-2] != "."):
+                    raise ValueError
+                found.append((point, time * US, f"line {number}: {text} {algbw} {busbw} 0"))
+        return found
 
     def _points(self, run: NcclRun, collector: Collector) -> list[tuple[int, list[tuple[int, Point]]]]:
         """Return each row's size and where its figures go; nothing as long as a point lacks launches."""
@@ -88,18 +112,6 @@ class Repeat:
                 return []
             rows.append((nbytes, places))
         return rows
-
-    def _usual(self, nbytes: int, time: float, algbw: str, busbw: str) -> bool:
-        """Tell whether a row's figures agree closely: times in us, rates in GB/s with two decimals where small."""
-        if not 0 < time < math.inf:
-            return False
-        wanted = nbytes / (time * 1e3)
-        off = abs(float(algbw) - wanted)
-        if off > 0.005 * wanted and (off > _ROUNDING or algbw[-3:-2] != "."):
-            return False
-        wanted *= self.bus
-        off = abs(float(busbw) - wanted)
-        return off <= 0.005 * wanted or (off <= _ROUNDING and busbw[-3:-2] == ".")
 
 
 class Reading:
@@ -117,7 +129,8 @@ class Reading:
     def take(self, run: NcclRun) -> None:
         """Add everything a finished run holds."""
         like = signature(run) if run.raw and not run.rows else None
-        if like is not None and like in self.repeats and self.repeats[like].take(run, self.collector):
+        known = self.repeats.get(like) if like is not None else None
+        if known and known.take(run, self.collector):
             self.imported.rows += len(run.raw)
             self.runs, self.rank_zeros = self.runs + 1, self.rank_zeros + max(run.separate, 1)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from iobench.importers.collective import DTYPES
@@ -18,6 +18,7 @@ from iobench.units import GB, MS, US
 
 _NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "#wrong": "wrong", "cputime": "cputime"}
 _SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
+cache_of_a_few = lru_cache(maxsize=64)  # a log's header lines are the same again and again
 _BARE = re.compile(r"\(.*?\)")
 _DIGITS = re.compile(r"[0-9]+$")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,2}")
@@ -82,6 +83,7 @@ class Row(NamedTuple):
     problem: str = ""
 
 
+@cache_of_a_few
 def layout(text: str) -> Layout | None:
     """Return the columns of a table's header line, None for any other line."""
     words = [_NAMES.get(word, word) for word in _BARE.sub("", text.lower()).replace("#  ", " ").split()]

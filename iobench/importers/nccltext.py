@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from iobench.importers.collective import OPS
 from iobench.importers.imported import Imported
@@ -41,6 +42,8 @@ _WORDS = (
     "nThread", "Rank", "algbw", "(B)", "version", "Version", "starting:", "concluded:", "Out of bounds", "_perf",
     "###", "Blocking Enabled", "maxBytes to", "ailure", "timeout", "...", " type ",
 )  # fmt: skip
+_WORTH = re.compile("|".join(map(re.escape, _WORDS)))
+_MOST_INERT, _SHORT = 1000, 200
 
 
 class Stream:
@@ -62,6 +65,7 @@ class Text:
         self.told = Told()
         self.options: dict[str, int] = {}
         self.settings: dict[str, str] = {}
+        self.inert: set[str] = set()  # lines that say nothing, whenever they come again
         self.op = self.program = ""
         self.count = 0
         self.log = log
@@ -69,14 +73,19 @@ class Text:
     def read(self) -> Imported:
         """Return what the log holds."""
         plain = self._stream("")
+        inert = self.inert
         for number, line in enumerate(self.log.lines, start=1):
+            if line in inert and not plain.pending:
+                continue
             tokens = line.split() if len(line) < _LONGEST else []
             if (
                 len(tokens) > 7
                 and tokens[2] in _FAST
                 and tokens[0].isdigit()
                 and tokens[1].isdigit()
-                and _plain(tokens)
+                and tokens[5] != "NCCL"  # nothing of NCCL's own lines got into the row
+                and tokens[6] != "NCCL"
+                and tokens[7] != "NCCL"
             ):
                 run = plain.run
                 known = plain.layout
@@ -98,7 +107,7 @@ class Text:
         if "NCCL INFO" in line or "NCCL WARN" in line:
             self._info(number, line)
             return
-        if any(word in line for word in _WORDS) and self._comment(line):
+        if _WORTH.search(line) and self._comment(line):
             return
         if self.told.add(line):
             return
@@ -107,6 +116,8 @@ class Text:
             self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
         else:
             self._continue(tokens)
+            if len(self.inert) < _MOST_INERT and len(line) < _SHORT and not _PROGRAM.search(line) and line[:3] != "###":
+                self.inert.add(line)
 
     def _info(self, number: int, line: str) -> None:
         glued = _GLUED.match(line) if line[:1] in " 0123456789" else None
@@ -209,15 +220,9 @@ class Text:
 
     def _banner(self, tag: str, match: re.Match[str], _line: str) -> None:
         run = self._fresh(tag) if not self._twice(tag) else self._run(tag)
-        names = ("threads", "gpus", "min", "max")
-        run.banner = {name: int(match[i + 1][:19]) for i, name in enumerate(names)}
-        step = _STEP.search(match[5])
-        if step:
-            run.banner["step"], run.step_is_factor = int(step[1][:19]), step[2] == "factor"
-        for name, pattern in _COUNTS:
-            found = pattern.search(match[5])
-            if found:
-                run.banner[name] = int(found[1][:12])
+        banner, factor = _announced(match[0])
+        run.banner = dict(banner)
+        run.step_is_factor = run.step_is_factor if factor is None else factor
 
     def _twice(self, tag: str) -> bool:
         """Tell whether the same banner came a moment ago: several processes that each think they are the first."""
@@ -280,9 +285,20 @@ _TAKERS = (
 )
 
 
-def _plain(tokens: list[str]) -> bool:
-    """Tell whether nothing of NCCL's own lines got into the row."""
-    return tokens[5] != "NCCL" and tokens[6] != "NCCL" and tokens[7] != "NCCL"
+@lru_cache(maxsize=64)
+def _announced(text: str) -> tuple[dict[str, int], bool | None]:
+    """Return a banner's figures, and whether its step is a factor (None where it has none)."""
+    match = _BANNER.search(text)
+    assert match
+    banner = {name: int(match[i + 1][:19]) for i, name in enumerate(("threads", "gpus", "min", "max"))}
+    step = _STEP.search(match[5])
+    if step:
+        banner["step"] = int(step[1][:19])
+    for name, pattern in _COUNTS:
+        found = pattern.search(match[5])
+        if found:
+            banner[name] = int(found[1][:12])
+    return banner, step[2] == "factor" if step else None
 
 
 def _cut(number: int, tokens: list[str]) -> Row:

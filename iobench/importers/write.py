@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
@@ -16,6 +17,7 @@ from iobench.record import FILE_NAME, Line, Run, dumps, merge
 DEFAULT = Path("reports") / "imported"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 80
+_QUICK = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)  # as dumps, without copies
 _EMPTY = Line("", "", {})
 _FIELDS = tuple(field.name for field in fields(Line))
 _ALWAYS = ("probe", "source", "point")
@@ -53,7 +55,11 @@ def compact(line: Line) -> str:
     held = {name: value for name, value in values if name in _ALWAYS or value != getattr(_EMPTY, name)}
     if line.legs:
         held["legs"] = [asdict(leg) for leg in line.legs]
-    return dumps({"type": "point", **held})
+    try:
+        text = _QUICK.encode({"type": "point", **held})
+    except (TypeError, ValueError):  # an array, a path, what is no number: dumps makes plain data of it first
+        text = ""
+    return text if text.isascii() and text else dumps({"type": "point", **held})
 
 
 def merged(runs: list[Run]) -> Run:

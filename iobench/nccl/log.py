@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 MARK = "NCCL INFO"  # RCCL writes the same
@@ -57,15 +59,14 @@ class Told:
                 self._version(text)
             return "NCCL WARN" in text
         said = text[start + len(MARK) :]
-        for word, take in _TAKERS:
-            if word in said:
-                take(self, said)
+        for take in _takers_of(said):
+            take(self, said)
         return True
 
     def _channel(self, said: str) -> None:
-        match = _CHANNEL.search(said)
-        if match and len(self.channels) < _MOST:
-            self.channels[_medium(match[2])] += 1
+        medium = _medium_of(said)
+        if medium and len(self.channels) < _MOST:
+            self.channels[medium] += 1
 
     def _tuning(self, said: str) -> None:
         match = _TUNING.search(said)
@@ -147,6 +148,19 @@ _TAKERS = (
     ("Using network", Told._net),
     ("NET/IB", Told._ib),
 )
+
+
+@lru_cache(maxsize=4096)  # every run of a long log says the same again
+def _takers_of(said: str) -> tuple[Callable[[Told, str], None], ...]:
+    """Return what takes such a line."""
+    return tuple(take for word, take in _TAKERS if word in said)
+
+
+@lru_cache(maxsize=4096)
+def _medium_of(said: str) -> str:
+    """Return the medium of a channel's line, "" for any other."""
+    match = _CHANNEL.search(said)
+    return _medium(match[2]) if match else ""
 
 
 def _medium(text: str) -> str:
