@@ -43,7 +43,7 @@ _WORDS = (
     "###", "Blocking Enabled", "maxBytes to", "ailure", "timeout", "...", " type ",
 )  # fmt: skip
 _WORTH = re.compile("|".join(map(re.escape, _WORDS)))
-_MOST_INERT, _SHORT = 1000, 200
+_MOST_INERT, _SHORT, _MOST_WARNINGS = 1000, 200, 3
 
 
 class Stream:
@@ -65,6 +65,7 @@ class Text:
         self.told = Told()
         self.options: dict[str, int] = {}
         self.settings: dict[str, str] = {}
+        self.warned = 0
         self.inert: set[str] = set()  # lines that say nothing, whenever they come again
         self.op = self.program = ""
         self.count = 0
@@ -126,6 +127,9 @@ class Text:
             at = find(tokens)
             if at >= 0:
                 self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
+        elif "NCCL WARN" in line and self.warned < _MOST_WARNINGS:
+            self.warned += 1
+            self.imported.problem(f"NCCL warns (line {number}): {line.partition('NCCL WARN')[2].strip()[:160]}")
         self.told.add(line)
 
     def _stream(self, tag: str) -> Stream:

@@ -140,6 +140,8 @@ def _loaded(imported: Imported, state: State, place: int, line: str) -> None:
         point["traffic"] = state.traffic
     latency = timed("dram", {"kernel": "chase", **point}, (number(row[2]) or 0.0) * NS, mode="chase")
     _keep(imported, latency, place, line, row[2])
+    if latency is not None and (load := number(row[3])):
+        latency.evidence["load_bytes_per_s"] = load * MB
     rate = rated(
         "dram", {"kernel": "read", **point}, (number(row[3]) or 0.0) * MB, mode="stream", moved_rule="the load"
     )
