@@ -268,3 +268,123 @@ def test_small_checkpoints_claim_no_limit_of_the_memory(sampler: Sampler, monkey
         # by the function's own globals: another test may have loaded the file again
         monkeypatch.setitem(WEIGHTS.measure.__globals__, "_last_level_cache", lambda _, nbytes=cache_nbytes: nbytes)
         assert [leg.src for leg in measured(point("buffered-warm"), sampler).legs] == memory
+
+
+# Parts, states, series and targets
+
+
+@pytest.mark.parametrize("method", ["direct", "buffered-warm", "mmap-warm"])
+@pytest.mark.parametrize("part", [{"part": "tensors"}, {"part": "slices", "tp": 2, "rank": 1}])
+def test_parts_are_loaded_and_verified(method: str, part: dict[str, Any], sampler: Sampler) -> None:
+    found = measured(point(method, **part), sampler)
+    assert found.verified
+    assert found.mode == part["part"]
+    assert found.nbytes < (2 * MIB if part["part"] == "tensors" else 1.5 * MIB)
+    if method != "mmap-warm":
+        assert {"open", "register", "read", "copy", "verify", "cpu"} <= set(found.evidence["stages"])
+        assert found.evidence["ring_nbytes"] == 2 * 2 * (256 << 10)
+        assert any("it takes" in note for note in found.notes)
+
+
+def test_a_ring_registered_in_each_load_and_deep_ones(sampler: Sampler) -> None:
+    found = measured(point("buffered-warm", part="tensors", register="each", depth=3), sampler)
+    assert found.evidence["ring_nbytes"] == 2 * 3 * (256 << 10)
+    assert found.evidence["stages"]["register"] > 0
+    assert "read" not in found.evidence["stages"]
+
+
+def test_the_second_load_comes_from_the_page_cache_and_direct_does_not(sampler: Sampler) -> None:
+    if not filesystem_of(sampler.scratch).is_storage:
+        pytest.skip("nothing is cold in the temporary folder")
+    found = measured(point("buffered-cold", load=2), sampler)
+    assert found.path == "page cache"
+    assert found.evidence["resident_before"][0] >= cache.WARM_FRACTION
+    assert found.legs == []
+    direct = measured(point("direct", load=2), sampler)
+    assert direct.path.startswith(("o_direct", "O_DIRECT"))
+
+
+def test_metadata_cold_needs_the_right_to_it(sampler: Sampler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = []
+    monkeypatch.setattr(cache, "forget_metadata", lambda: calls.append(1) or (5000, 10))
+    found = measured(point("buffered-cold", cold="metadata"), sampler)
+    assert len(calls) == found.evidence["loads"]
+    assert found.evidence["dentries"] == [10, 10]
+
+
+def test_dropping_metadata_is_verified(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/fs").mkdir(parents=True)
+    state = tmp_path / "proc/sys/fs/dentry-state"
+    state.write_text("90000\t80000\t45\t0\t100\t0\n")
+    with pytest.raises(Unavailable, match=r"run it as root, or leave -a cold=metadata out"):
+        cache.forget_metadata(tmp_path)
+    (tmp_path / "proc/sys/vm").mkdir()
+    with pytest.raises(IobenchError, match="not metadata-cold: 80000"):
+        cache.forget_metadata(tmp_path)
+    assert (tmp_path / "proc/sys/vm/drop_caches").read_text() == "2\n"
+
+
+def machine_with_gpu() -> Topology:
+    graph = Topology("one GPU")
+    graph.add("gpu:0", "gpu", vendor="NVIDIA")
+    return graph
+
+
+def test_the_grid_of_a_gpu_has_every_way_and_loader() -> None:
+    axes = probes.narrow(WEIGHTS, ["target=gpu"])
+    found = list(WEIGHTS.points(machine_with_gpu(), axes))
+    methods = {entry["method"] for entry in found}
+    assert {"direct", "buffered-cold", "mmap-warm", "kvikio-cold", "kvikio-compat-cold", "runai-cold"} <= methods
+    assert all(entry["target"] == "gpu" for entry in found)
+    assert len(found) < 40
+    both = list(
+        WEIGHTS.points(machine_with_gpu(), probes.narrow(WEIGHTS, ["target=host,gpu", "method=kvikio-cold,direct"]))
+    )
+    assert {(entry["target"], entry["method"]) for entry in both} == {
+        ("host", "direct"), ("gpu", "direct"), ("gpu", "kvikio-cold"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [(("target=gpu",), "needs an NVIDIA GPU"), (("method=kvikio-cold",), "needs an NVIDIA GPU")],
+)
+def test_without_a_gpu_it_says_what_it_needs(assignments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(Unavailable, match=words):
+        points(*assignments)
+
+
+def test_axes_that_mean_nothing_for_a_method_make_no_points() -> None:
+    found = points(
+        "method=direct,buffered-warm", "load=1,2", "cold=data,metadata", "depth=1,4", "threads=1", "block=1M"
+    )
+    assert [(entry["method"], entry.get("load", 1)) for entry in found] == [
+        ("direct", 1), ("direct", 2), ("buffered-warm", 1),
+    ]  # fmt: skip
+    parts = points("method=direct", "part=tensors", "depth=1,4", "threads=1", "block=1M")
+    assert [entry.get("depth", 2) for entry in parts] == [1, 4]
+
+
+def test_shapes_of_another_model(sampler: Sampler) -> None:
+    found = measured(point("buffered-warm", model="llama-3-70b"), sampler)
+    assert found.verified
+    stage = sampler.shared("weights", workspace.workspace)._target._value
+    shapes = {span.name.rsplit(".", 2)[-2]: span.shape for span in stage.files.checkpoint.shards[0].spans}
+    hidden = shapes["q_proj"][1]
+    assert shapes["k_proj"] == (hidden // 8, hidden)
+    assert shapes["up_proj"][1] == hidden
+
+
+def test_holes_are_no_reads_of_a_device(tmp_path: Path, sampler: Sampler) -> None:
+    """A file whose blocks were never written is read from nowhere: it is never labelled as read from the device."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [4 * MIB], "data_offsets": [0, 4 * MIB]}}).encode()
+    file = tmp_path / "sparse.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(file, 8 + len(header) + 4 * MIB)
+    if file.stat().st_blocks * 512 > MIB:
+        pytest.skip("this filesystem keeps no holes")
+    for method in ("direct", "buffered-cold"):
+        found = measured(point(method, path=str(file)), sampler)
+        assert not found.proven
+        assert found.path != "o_direct"
+        assert any("holes" in note for note in found.notes), found.notes

@@ -181,6 +181,7 @@ def _loader(files: Files, loader: str, target: str, stack: contextlib.ExitStack,
     paths = tuple(str(shard.path) for shard in files.checkpoint.shards)
     try:
         child = stack.enter_context(beside(Order(loader, paths, target, max(threads, 4))))
+        child.load()  # its libraries are imported and mapped in now
     except (Unavailable, IobenchError) as reason:
         say(f"left out: {loader}: {reason}")
         return

@@ -19,9 +19,13 @@ from iobench.storage.filesystem import Filesystem, filesystem_of
 from iobench.storage.make import LLAMA_3_8B, made
 from iobench.storage.plan import Area, Plan
 from iobench.storage.target import rows
+from iobench.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_STORED = 0.98  # of a file's size: metadata of filesystems takes some, compression and holes more
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,24 @@ class Files:
     @property
     def nbytes(self) -> int:
         return self.checkpoint.nbytes
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is unusual about the files, whatever reads them."""
+        holes = [note for shard in self.checkpoint.shards if (note := _holes(shard.path))]
+        return [*self.checkpoint.notes, *holes]
+
+
+def _holes(path: Path) -> str:
+    """Say that a file takes less of the disk than its size: what isn't there is read from nowhere."""
+    state = path.stat()
+    stored = state.st_blocks * 512  # st_blocks counts 512 bytes, whatever the filesystem's blocks are
+    if stored >= _STORED * state.st_size:
+        return ""
+    return (
+        f"{path.name} has holes or is compressed: {format_size(stored)} of its {format_size(state.st_size)} lie on the "
+        "disk, so fewer bytes than asked for come from it"
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench import hostmem
 from iobench.errors import Unavailable
-from iobench.storage import cache, mapped, proof, read, ring, verify
+from iobench.storage import cache, mapped, peak, proof, read, ring, verify
 from iobench.storage.device import Counted, count
 from iobench.storage.files import Expected, Files
 from iobench.storage.filesystem import NOT_STORAGE
@@ -195,6 +195,8 @@ def load(stage: Stage, way: Way, sampler: Sampler) -> Loaded:
     is not.
     """
     refuse_cold_memory(stage, way)
+    peak.reset()
+    before = peak.now()
     with ready(stage, way) as operation:
         loads = Loads(stage, way, operation, lambda: check(stage))
         timed = few(sampler, stage).host(operation, loads.prepare)
@@ -204,12 +206,13 @@ def load(stage: Stage, way: Way, sampler: Sampler) -> Loaded:
                          _worst_residency(loads))  # fmt: skip
     name = bound(stages, _source(loads), "memory" if isinstance(stage.target, Host) else "PCIe", _cpus(way))
     facts = loads.evidence() | {"alignment": operation.alignment, "stages": stages.evidence(), "bound": name or None}
+    facts["host_growth_nbytes"] = peak.growth(before)
     pages = _pages(stage.target)
     facts |= pages.evidence() if pages else {}
     if operation.ring:
         facts["ring_nbytes"] = sum(slot.size for lane in operation.ring.lanes for slot in lane.slots)
         facts["bytes_requested"] = operation.ring.spent.asked
-    notes = [*judged.notes, *_about_pages(pages), *_about_bound(stages, name), *stage.files.checkpoint.notes]
+    notes = [*judged.notes, *_about_pages(pages), *_about_bound(stages, name), *stage.files.notes]
     verdict = proof.onto(judged, operation.ring is not None and way.method == "direct", stage.target.name)
     return Loaded(timed, verdict, facts, [*notes, *stage.plan.notes])
 

@@ -1,8 +1,9 @@
 """The ring: threads read parts of files into slots of host memory while what they read before moves on to the target.
 
 Reads and moves overlap as long as a lane has more than one slot. The memory it takes is lanes x slots x block,
-whatever the checkpoint's size. Reads are ``preadv`` by threads (it releases the interpreter's lock, and Python threads
-equal C from 256 KiB on), or the kernel's native AIO (storage/aio.py) where many requests shall be in flight per thread.
+whatever the checkpoint's size. Reads are ``preadv`` by threads: it releases the interpreter's lock, and from blocks of
+256 KiB on Python threads equal fio's libaio and io_uring (make crosscheck-storage, crosscheck-weights), which
+containers often forbid.
 """
 
 from __future__ import annotations

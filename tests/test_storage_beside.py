@@ -1,0 +1,299 @@
+"""Loaders in processes of their own: verified, labelled by counters, ended at a deadline; kvikio by a stand-in.
+
+The stand-in reads with pread into host memory, as kvikio's compatibility mode does, and has its interface; so all but
+CUDA itself is tested: labels, statistics, short reads, wrong bytes, refused registration, a constructor that spins.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from iobench.errors import IobenchError, Unavailable, WrongData
+from iobench.storage import cache, files, through
+from iobench.storage.beside import kvik, loaders
+from iobench.storage.beside.loaders import Order
+from iobench.storage.beside.process import beside
+from iobench.storage.files import Files
+from iobench.storage.filesystem import filesystem_of
+from iobench.storage.way import Way
+from iobench.timing.sampler import Sampler
+from iobench.units import MIB
+from tests.conftest import cli_environment
+
+CUPY = """
+import numpy
+uint8 = numpy.uint8
+zeros = numpy.zeros
+class cuda:
+    class runtime:
+        @staticmethod
+        def deviceSynchronize(): pass
+"""
+KVIKIO = """
+import enum, os
+import numpy
+from kvikio import defaults
+__version__ = "0"
+carried = {"POSIX": 0, "GDS": 0}
+class CompatMode(enum.Enum):
+    OFF, ON, AUTO = range(3)
+class SummaryMonitor:
+    def get(self):
+        class Found:
+            by_backend = {name: {"bytes_transferred": count} for name, count in carried.items()}
+        return Found()
+def memory_register(memory):
+    if os.environ.get("REFUSE"):
+        raise RuntimeError("cuFileBufRegister returned an error = 5016")
+class Future:
+    def __init__(self, moved): self.moved = moved
+    def get(self): return self.moved
+class CuFile:
+    def __init__(self, path, flags):
+        while os.environ.get("SPIN"): pass
+        self.fd = os.open(path, os.O_RDONLY)
+    def __enter__(self): return self
+    def __exit__(self, *_): os.close(self.fd)
+    def pread(self, memory):
+        if os.environ.get("SHRINK"):
+            os.truncate(os.readlink(f"/proc/self/fd/{self.fd}"), 1 << 20)
+        done = 0
+        while done < memory.size:
+            moved = os.preadv(self.fd, [memory[done:].data], done)
+            if not moved: break
+            done += moved
+        if os.environ.get("DAMAGE"):
+            memory[70000] ^= 1
+        carried["POSIX"] += done
+        return Future(done)
+"""
+DEFAULTS = """
+settings = {}
+def set(found): settings.update(found)
+def get(name): return settings[name]
+"""
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Packages kvikio and cupy that a child process finds before any others."""
+    folder = tmp_path / "packages"
+    (folder / "kvikio").mkdir(parents=True)
+    (folder / "cupy.py").write_text(CUPY)
+    (folder / "kvikio/__init__.py").write_text(KVIKIO)
+    (folder / "kvikio/defaults.py").write_text(DEFAULTS)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(loaders, "missing", lambda loader: "")
+    return folder
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Iterator[Files]:
+    with files.own(tmp_path, 2 * MIB + 77, 2) as found:
+        yield found
+
+
+@pytest.fixture
+def sampler() -> Iterator[Sampler]:
+    made = Sampler(budget=0.02)
+    yield made
+    made.close()
+
+
+def loaded(weights: Files, method: str, sampler: Sampler, target: str = "gpu", **more: Any) -> Any:
+    try:
+        return through.load(weights, Way(method, 2, 64 << 10, **more), target, sampler)
+    except cache.ResidencyUnknown as reason:
+        pytest.skip(str(reason))
+    except (IobenchError, Unavailable) as reason:
+        if "not cold" in str(reason) or "nothing is cold" in str(reason):
+            pytest.skip(str(reason))
+        raise
+
+
+@pytest.mark.parametrize("loader", ["kvikio", "kvikio-compat"])
+def test_kvikio_that_reads_by_posix_is_called_compat(
+    fakes: Path, weights: Files, sampler: Sampler, loader: str
+) -> None:
+    found = loaded(weights, f"{loader}-warm", sampler)
+    assert "compat" in found.verdict.path
+    assert "gds" not in found.verdict.path
+    assert found.facts["compat_mode"] == f"CompatMode.{'ON' if loader == 'kvikio-compat' else 'AUTO'}"
+    assert found.facts["backends"] == {"posix": weights.nbytes, "gds": 0}
+    assert found.facts["bytes_asked"] == weights.nbytes
+    assert len(found.timed.seconds[0]) >= 1
+
+
+def test_cold_bytes_of_a_disk_are_told_from_cached_ones(fakes: Path, weights: Files, sampler: Sampler) -> None:
+    if weights.device is None or not weights.filesystem.is_storage:
+        pytest.skip("no block device is known behind the temporary folder")
+    assert loaded(weights, "kvikio-compat-cold", sampler).verdict.path == "compat, from the device"
+    assert loaded(weights, "kvikio-compat-warm", sampler).verdict.path == "compat, from the page cache"
+
+
+def test_on_tmpfs_nothing_is_cold_and_warm_is_no_gds(fakes: Path, sampler: Sampler) -> None:
+    shm = Path("/dev/shm")
+    if not (shm.is_dir() and os.access(shm, os.W_OK) and filesystem_of(shm).name == "tmpfs"):
+        pytest.skip("no writable tmpfs at /dev/shm")
+    with files.own(shm, 2 * MIB, 1) as found:
+        with pytest.raises(Unavailable, match="not a storage measurement"):
+            through.load(found, Way("kvikio-cold"), "gpu", sampler)
+        verdict = through.load(found, Way("kvikio-warm"), "gpu", sampler).verdict
+        assert verdict.path.startswith("compat")
+        assert not verdict.proven
+
+
+@pytest.mark.parametrize(
+    ("variable", "kind", "words"),
+    [
+        ("SHRINK", IobenchError, r"kvikio read 1048576 of 10\d+ bytes: the file was cut"),
+        ("DAMAGE", WrongData, "1 of"),
+    ],
+)
+def test_a_file_that_shrinks_and_wrong_bytes_are_errors(
+    fakes: Path,
+    weights: Files,
+    sampler: Sampler,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    kind: type,
+    words: str,
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(kind, match=words):
+        loaded(weights, "kvikio-warm", sampler)
+
+
+def test_a_refused_registration_is_recorded_and_reads_go_on(
+    fakes: Path, weights: Files, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFUSE", "1")
+    found = loaded(weights, "kvikio-warm", sampler)
+    assert found.facts["buffer"] == "not registered: cuFileBufRegister returned an error = 5016"
+    assert loaded(weights, "kvikio-warm", sampler, register="never").facts["buffer"] == "not asked for"
+
+
+def test_a_constructor_that_spins_is_ended(
+    fakes: Path, weights: Files, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPIN", "1")
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="no sign of life for 2 s"):
+        through.load(weights, Way("kvikio-warm"), "gpu", sampler, deadline=2.0)
+    assert time.monotonic() - began < 20
+
+
+def test_kvikio_to_the_host_is_refused(fakes: Path, weights: Files, sampler: Sampler) -> None:
+    with pytest.raises(Unavailable, match="-a target=gpu"):
+        through.load(weights, Way("kvikio-warm"), "host", sampler)
+
+
+def test_safetensors_brings_every_byte(weights: Files, sampler: Sampler) -> None:
+    pytest.importorskip("safetensors")
+    found = loaded(weights, "safetensors-warm", sampler, "host")
+    assert found.verdict.path == "page cache" or "memory" in found.verdict.path
+    assert found.facts["loader"].startswith("safetensors ")
+    assert 0 < found.facts["bytes_asked"] < weights.nbytes  # the headers are not among a loader's bytes
+
+
+def test_a_loader_that_is_not_installed_says_how_to_get_it(weights: Files, sampler: Sampler) -> None:
+    for loader, (module, package) in loaders._NEEDS.items():
+        if loaders.missing(loader):
+            assert package in loaders.missing(loader)
+            with pytest.raises(Unavailable, match=f"needs {package}"):
+                through.load(weights, Way(f"{loader}-warm"), "host", sampler)
+        else:
+            assert module
+
+
+def test_two_tensors_of_one_name_are_refused(weights: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaders, "missing", lambda loader: "")
+    twice = files.first_shard(weights.checkpoint)
+    twice = type(twice)(twice.path, twice.shards * 2)
+    with pytest.raises(Unavailable, match="one name"):
+        loaders.make(Order("safetensors", ()), twice)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; sys.exit('no such driver')", "exit status 1 .*no such driver"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGBUS)", "killed by signal 7"),
+    ],
+)
+def test_a_process_that_dies_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str) -> None:
+    (tmp_path / "dying_loader.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(IobenchError, match=words), beside(Order("kvikio", ()), "dying_loader"):
+        pass
+
+
+def test_the_library_in_use_is_named() -> None:
+    maps = (
+        "7f00-7f01 r-xp 00000000 08:01 5 /opt/v/lib/python3.11/site-packages/nvidia/cufile/lib/libcufile.so.0\n"
+        "7f02-7f03 r--p 00000000 08:01 5 /opt/v/lib/python3.11/site-packages/nvidia/cufile/lib/libcufile.so.0\n"
+        "7f04-7f05 r-xp 00000000 08:01 6 /usr/lib/libc.so.6\n"
+    )
+    assert kvik.loaded(maps) == ["/opt/v/lib/python3.11/site-packages/nvidia/cufile/lib/libcufile.so.0"]
+    assert kvik.backends(None) is None
+
+
+MEASURED = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from iobench.errors import Unavailable
+from iobench.storage import checkpoint, peak, plan, read, ring, target, verify
+found = checkpoint.open_checkpoint(sys.argv[1])
+wanted = plan.files(found)
+try:
+    alignment, direct = read.alignment_of(found, 1 << 20), True
+except Unavailable:
+    alignment, direct = 1, False
+peak.reset()
+before = peak.now()
+nowhere = target.Nowhere(wanted.room, summing=True)
+with read.opened(found, direct) as fds, ThreadPoolExecutor(4) as pool, nowhere.lanes(4, 2, 1 << 20) as lanes:
+    ring.Ring(ring.requests(wanted, 1 << 20, alignment), lanes, pool, alignment).run(fds)
+grown = peak.growth(before)
+sums = verify.file_sums(found.shards[0].path, found.shards[0].nbytes)
+verify.compare(nowhere.sums(0, found.shards[0].nbytes), sums, "shard")
+print(grown)
+"""
+
+
+def test_the_ring_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
+    """96 MiB through a ring of 8 MiB: the process grows by the ring, the sums and a little, not by the checkpoint."""
+    with files.own(tmp_path, 96 * MIB, 1) as found:
+        script = [sys.executable, "-c", MEASURED, str(found.checkpoint.path)]
+        done = subprocess.run(script, capture_output=True, text=True, env=cli_environment(), timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    if done.stdout.strip() == "None":
+        pytest.skip("this kernel does not tell a process's peak")
+    assert 8 * MIB <= int(done.stdout) < 40 * MIB
+
+
+def test_poison_stands_where_a_loader_brings_nothing(
+    fakes: Path, weights: Files, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right bytes of the load before do not pass for those of this one."""
+    first_only = f"        done = memory.size if carried['POSIX'] >= {weights.nbytes} else 0\n"
+    lazy = KVIKIO.replace("        done = 0\n", first_only)
+    (fakes / "kvikio/__init__.py").write_text(lazy)
+    with pytest.raises(WrongData):
+        loaded(weights, "kvikio-warm", sampler)
+
+
+def test_sums_of_parts_match_the_files(weights: Files) -> None:
+    found: Callable[..., Any] = files.area_sums
+    area = loaders.Area("x", 1, 1000, 0, 300, 700, 5)
+    data = np.fromfile(weights.checkpoint.shards[1].path, np.uint8)[1000:]
+    right = np.concatenate([data[at : at + 300] for at in range(0, 5 * 700, 700)])
+    assert np.array_equal(found(weights.checkpoint, area), files.verify.sums(right))
