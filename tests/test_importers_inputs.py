@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from iobench import importers
+from iobench.errors import UserError
 from iobench.importers import Imported
 from iobench.importers.log import from_bytes
 from iobench.record import Run
@@ -68,14 +69,8 @@ def test_nvbandwidth_that_ends_with_an_error_of_cuda() -> None:
     """nvbandwidth#47, #55: nothing but the error."""
     head = "nvbandwidth Version: v0.8\n\nRunning host_to_device_memcpy_ce.\n"
     for said in ("[CUDA_ERROR_INVALID_CONTEXT] invalid device context in expression", "NVML_ERROR: [Not Found]"):
-        with pytest.raises(importers_error(), match="no row of nvbandwidth"):
+        with pytest.raises(UserError, match="no row of nvbandwidth"):
             both(f"{head}{said}\n")
-
-
-def importers_error() -> type[Exception]:
-    from iobench.errors import UserError
-
-    return UserError
 
 
 def test_a_sweep_that_fails_at_a_size_keeps_what_came_before() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from iobench import importers
+from iobench.errors import UserError
 from iobench.importers import Imported
 from iobench.importers.log import from_bytes
 from iobench.record import Line, Run
@@ -221,3 +222,22 @@ def test_lspci_with_domains_is_recognised() -> None:
     text = "0001:00:00.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 SXM4 80GB] [10de:20b2] (rev a1)\n"
     assert imported(text).format == "machine-state"
     assert run_of(text).header.topology["nodes"]
+
+
+def test_perftest_heading_without_its_comment_signs() -> None:
+    assert rates(PERFTEST.replace("#bytes     #iterations", "bytes     iterations")) == [round(800 * MIB / GB, 3)]
+    assert rates(PERFTEST.replace("#iterations", "iterations")) == [round(800 * MIB / GB, 3)]
+
+
+def test_gdsio_broken_into_three_lines() -> None:
+    text = '    "IoType: READ XferType: GPUD Threads: 4 DataSetSize: 4194304/4194304(KiB) \n'
+    text += "    IOSize: 1024(KiB) Throughput: 4.000000 GiB/sec, Avg_Latency: 900.0 usecs \n"
+    text += '    ops: 4096 total_time 1.0 secs"\n'
+    assert rates(text) == [round(4 * 1024 * MIB / GB, 3)]
+
+
+def test_rows_of_a_relative_without_an_element_type_are_shown() -> None:
+    text = "#  size  count  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n# Out of bounds values : 0 OK\n"
+    text += "[1,0]<stdout>:  1048576  262144  40  26.21  49.15  0\n"
+    with pytest.raises(UserError, match="line 3: a row without an element type"):
+        run_of(text)

@@ -34,6 +34,7 @@ _FAILURE = re.compile(r"Test (?:NCCL |CUDA |MPI )?failure\b.{0,120}|NCCL failure
 _GLUED = re.compile(r"^(.*?)((?:[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] N?R?CCL (?:INFO|WARN).*)$")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?(?:[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _SETTING = re.compile(r"(?:^|\s)((?:NCCL|RCCL)_[A-Z0-9_]{1,60})=([^\s\"'`]{1,100})")  # of a command line
+_FOREIGN = re.compile(r"(?:^|[\s>:])\d{1,19}[ \t]+\d{1,19}(?:[ \t]+\d{1,12}(?:\.\d{1,6})?){3,10}[ \t]*$")
 _LONGEST = 4096
 _MOST_STREAMS = 10_000
 
@@ -102,7 +103,17 @@ class Text:
             if stream.run:
                 self.reading.take(stream.run)
         self.reading.finish()
+        if not self.imported.rows and not self.imported.unread:
+            self._foreign()
         return self.imported
+
+    def _foreign(self) -> None:
+        """Show rows that have another table's columns: those of a relative that prints no element type."""
+        for number, line in enumerate(self.log.lines, start=1):
+            if len(line) < _LONGEST and _FOREIGN.search(line):
+                self.imported.skip(number, line, "a row without an element type: these are not nccl-tests' columns")
+                if len(self.imported.unread) >= _MOST_WARNINGS:
+                    return
 
     def _other(self, number: int, line: str, tokens: list[str]) -> None:
         if "NCCL INFO" in line or "NCCL WARN" in line:

@@ -34,7 +34,7 @@ def recognise(head: str) -> float:
 
 
 def read(log: Log) -> Imported:
-    """Read every run's line, also where it was broken into two."""
+    """Read every run's line, also where it was broken into two or three."""
     imported = Imported()
     lines = [untag(line).lstrip("# ").strip() for line in log.lines]
     for place, line in enumerate(lines, start=1):
@@ -42,7 +42,7 @@ def read(log: Log) -> Imported:
             if re.search(r"(?i)verification.*(fail|mismatch)|data mismatch|^(?:Error|ERROR)\b", line):
                 imported.problem(f"line {place}: {line[:160]}")
             continue
-        text = line if "Throughput:" in line else f"{line} {lines[place] if place < len(lines) else ''}"
+        text = _whole(lines, place)
         match = _RUN.search(text)
         keep(imported, _made(match, place) if match else None, place, text, "not the whole line of a run")
         imported.rows += match is not None
@@ -50,6 +50,16 @@ def read(log: Log) -> Imported:
     if any(line.point["method"].startswith("GPUD") for line in imported.lines):
         imported.problem("XferType GPUD says what was asked for: gdsio prints it in compatibility mode too")
     return imported
+
+
+def _whole(lines: list[str], place: int) -> str:
+    """Return a run's line together with what was broken off it, two lines at most."""
+    text = lines[place - 1]
+    for more in lines[place : place + 2]:
+        if "total_time" in text or _STARTS.search(more):
+            break
+        text = f"{text} {more}"
+    return text
 
 
 def _made(match: re.Match[str], place: int) -> Line | None:

@@ -29,10 +29,10 @@ _BANNER = re.compile(
     r"^\s+(Send|Send_imm|RDMA_Write|RDMA_Write_imm|RDMA_Read|Atomic|RDMA Write|RDMA Read|Atomic \w+) "
     r"((?:Post List )?(?:Multicast )?(?:Bidirectional )?(?:Post List )?)(BW|Latency|Lat)(?: Test)?\b"
 )
-_HEADING = re.compile(r"^ *#bytes +(?:#sl +)?#iterations\b")
+_HEADING = re.compile(r"^ *#?bytes +(?:#?sl +)?#?iterations +(?:BW|t_)")  # forums eat comment signs
 _COMMENTED = re.compile(r"^# +(?:#bytes +#iterations|\d+ +\d+ +[\d.]+ )")
 _ORPHAN = re.compile(r"^ *\d{1,12} +\d{1,12}(?: +\d{1,9}\.\d{2,6}){2,7}\s*$")
-_NAMES = re.compile(r"#bytes|#sl|#iterations|(?:99(?:\.9)?% percentile|BW [Mm]in|BW [Pp]eak|BW [Aa]verage|BW Port[12]|MsgRate(?: Port[12])?|t_\w+|CPU_Util|tps average)\s*(?:\[[^\]]*\])?")  # fmt: skip  # noqa: E501
+_NAMES = re.compile(r"#?bytes|#?sl\b|#?iterations|(?:99(?:\.9)?% percentile|BW [Mm]in|BW [Pp]eak|BW [Aa]verage|BW Port[12]|MsgRate(?: Port[12])?|t_\w+|CPU_Util|tps average)\s*(?:\[[^\]]*\])?")  # fmt: skip  # noqa: E501
 _PARAMETER = re.compile(r"([A-Z#][\w.*# /+-]{1,30}?)\s*:\s*(\S+)(?=\s|$)")
 _COMMAND = re.compile(r"\bib_(write|read|send|atomic)_(bw|lat)\b([^\n|]*)")
 _RAW = re.compile(r"^#, (usec|cycles)\s*$")
@@ -65,7 +65,7 @@ class Test:
 
 def recognise(head: str) -> float:
     """Tell perftest by its heading, its banner, or its JSON, valid or not."""
-    if re.search(r"#bytes +(?:#sl +)?#iterations\b", head):
+    if re.search(r"#?\bbytes +(?:#?sl +)?#?iterations +(?:BW|t_)", head):
         return 1.0
     if re.search(r"\"?test_info\"?\s*:\s*\{", head) and re.search(r"\"?n_iterations\"?\s*:", head):
         return 1.0
@@ -93,6 +93,10 @@ def _bare(line: str) -> str:
     return line[1:] if _COMMENTED.match(line) else line
 
 
+def _signed(name: str) -> str:
+    return f"#{name}" if name in ("bytes", "sl", "iterations") else name
+
+
 def _facts(line: Line) -> dict[str, Any]:
     return dict(line.evidence.get("told", {}))
 
@@ -112,7 +116,7 @@ def _read_tables(lines: list[str], imported: Imported) -> Iterator[Test]:
         if banner:
             test = _announced(banner, test.command)
         elif heading:
-            test.header, test.heading = [name.strip() for name in _NAMES.findall(line)], line.strip()
+            test.header, test.heading = [_signed(name.strip()) for name in _NAMES.findall(line)], line.strip()
             test.latency = "t_" in line
             test.verb = test.verb or _asked(test)
         else:
