@@ -5,7 +5,8 @@ header keeps them, so that a file can be fitted where the probe is not installed
 with these values (a list: any of them), ``size`` names the axis that is the size if it is not nbytes, or
 "evidence.NAME" where it was measured beside the time (the bandwidth of a loaded latency). ``extras`` names the
 axis of each further regressor of the kind: {"kind": "weights", "extras": {"files": "shards"}}; ``over`` lists the
-axes that vary within a series without being a regressor (what the load was made by).
+axes that vary within a series without being a regressor (what the load was made by); "mode" among them joins modes
+(a ping-pong blocks, a stream of messages does not, and LogGP takes both).
 
 What a record's evidence tells goes into the fit: ``evidence["tuning"]``, NCCL's choice of algorithm and protocol
 as its tuning log has it, is a list of {"nbytes": 2097152, "algo": "NVLS", "proto": "SIMPLE"} (or one such entry
@@ -264,7 +265,7 @@ def _series(
     for record in records:
         if declared.takes(record):
             axes = tuple([(name, _fixed(value)) for name, value in record.point.items() if name not in varies])
-            out.setdefault((record.mode, axes), []).append(record)
+            out.setdefault(("" if "mode" in varies else record.mode, axes), []).append(record)
     return out
 
 

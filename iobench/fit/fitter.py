@@ -33,8 +33,7 @@ def fit(
     _check_options(chosen, options)
     merged, findings = merge(points, chosen.extras)
     if len(merged) < chosen.least:
-        count = "1 size" if len(merged) == 1 else f"{len(merged)} sizes"
-        raise UserError(f"{count}: a {kind} model needs {chosen.least}; measure more, as in -a nbytes=8:64M")
+        raise UserError(_too_few(len(merged), chosen))
     launches = max(len(point.groups) for point in merged)
     aggregate = next((point.aggregate for point in merged if point.aggregate), "")
     findings += told(launches, aggregate)
@@ -51,6 +50,11 @@ def fit(
         findings=findings + estimate.findings,
         steps=estimate.steps,
     )
+
+
+def _too_few(count: int, kind: Kind) -> str:
+    noun, more = ("size", "as in -a nbytes=8:64M") if kind.axis == "bytes" else ("load", "as in -a delay=0:65536")
+    return f"{count} {noun}{'s' * (count != 1)}: a {kind.name} model needs {kind.least}; measure more, {more}"
 
 
 def told(launches: int, aggregate: str) -> list[str]:

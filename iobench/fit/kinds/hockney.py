@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from iobench.fit import between, bootstrap, shape
+from iobench.fit.intervals import residual_half
 from iobench.fit.series import Batch, Estimate, Kind, Parameter, Series
 from iobench.units import format_size
 
 _POOR = 0.20
+_TINY = 1e-12
 
 
 def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
@@ -30,7 +32,8 @@ def estimates(batch: Batch) -> list[Estimate]:
     """Fit a and B to each series of a batch; no result depends on which others are in it."""
     a, inverse = _solve(batch.nbytes, batch.seconds[:, :, None])
     drawn = _solve(batch.nbytes, batch.draws)
-    parameters = _parameters(a[:, 0], inverse[:, 0], *drawn, batch.widening)
+    least = _residual_halves(batch, a[:, 0], inverse[:, 0])
+    parameters = _parameters(a[:, 0], inverse[:, 0], *drawn, batch.widening, least)
     errors = _leave_one_out(batch).tolist()
     broken = shape.sentences(batch, _BREAK_ADVICE)
     return [
@@ -57,15 +60,42 @@ def _solve(nbytes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return a, inverse / unit[:, None]
 
 
+def _residual_halves(batch: Batch, a: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return half the intervals of a, 1/B and n_half [series] by how far the sizes lie from the line; 0 for two sizes.
+
+    Single figures have no other; and samples that hardly scatter say nothing of a formula that misses them.
+    """
+    freedom = batch.nbytes.shape[1] - 2
+    if freedom < 1:
+        return (np.zeros_like(a),) * 3
+    unit = batch.nbytes[:, -1]
+    fixed = 1 / batch.seconds
+    growing = fixed * batch.nbytes / unit[:, None]
+    misfit = fixed * a[:, None] + growing * (inverse * unit)[:, None] - 1
+    pp, pq, qq = (np.sum(x * y, axis=1) for x, y in ((fixed, fixed), (fixed, growing), (growing, growing)))
+    each = (misfit * misfit).sum(axis=1) / freedom / np.maximum(pp * qq - pq * pq, _TINY * pp * qq)
+    of_a, of_inverse, together = each * qq, each * pp / unit**2, each * pq / unit
+    rate = np.where(inverse > 0, inverse, 1.0)  # without one n_half has no bound anyway
+    half = a / rate
+    of_half = (of_a + half**2 * of_inverse + 2 * half * together) / rate**2
+    student = residual_half(1.0, freedom)
+    return student * np.sqrt(of_a), student * np.sqrt(of_inverse), student * np.sqrt(of_half)
+
+
 def _parameters(
-    a: np.ndarray, inverse: np.ndarray, a_drawn: np.ndarray, inverse_drawn: np.ndarray, widening: float
+    a: np.ndarray,
+    inverse: np.ndarray,
+    a_drawn: np.ndarray,
+    inverse_drawn: np.ndarray,
+    widening: float,
+    least: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> list[dict[str, Parameter]]:
-    low, high = _interval(a_drawn, a, widening)
-    fastest, slowest = _interval(inverse_drawn, inverse, widening)
+    low, high = _interval(a_drawn, a, widening, least[0])
+    fastest, slowest = _interval(inverse_drawn, inverse, widening, least[1])
     n_half = _over(a, inverse)
     bounded = fastest > 0  # else B has no upper bound, and so n_half has none
     halves = a_drawn / np.where(bounded[:, None], np.maximum(inverse_drawn, fastest[:, None]), 1.0)
-    half_low, half_high = _interval(halves, np.where(bounded, n_half, 0.0), widening)
+    half_low, half_high = _interval(halves, np.where(bounded, n_half, 0.0), widening, least[2])
     half_low = np.where(bounded, half_low, np.minimum(_over(low, slowest), n_half))
     half_high = np.where(bounded, half_high, math.inf)
     one = np.ones_like(a)
@@ -80,8 +110,10 @@ def _parameters(
     ]
 
 
-def _interval(drawn: np.ndarray, centre: np.ndarray, widening: float) -> tuple[np.ndarray, np.ndarray]:
-    half = bootstrap.half_widths(drawn, centre, widening)
+def _interval(
+    drawn: np.ndarray, centre: np.ndarray, widening: float, least: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    half = np.maximum(bootstrap.half_widths(drawn, centre, widening), least)
     return np.maximum(0.0, centre - half), centre + half
 
 
