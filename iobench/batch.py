@@ -7,10 +7,11 @@ surely sound passes here. Anything odd is handed back, and ``parse`` looks at it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
-from itertools import chain
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from itertools import accumulate, chain, islice
+from typing import Any, BinaryIO
 
 from iobench.record import QUANTITIES, STATUSES, Leg, Line
 
@@ -32,6 +33,34 @@ _RANGES = {
 }  # fmt: skip
 _AXES = frozenset((str, int, float, bool, type(None)))
 _Column = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Lines that follow each other: ``columns`` where all are sound, else their texts."""
+
+    count: int
+    columns: list[_Column] | None
+    texts: list[bytes]
+
+
+def batches(stream: BinaryIO, end: int | None = None) -> Iterator[Batch]:
+    """Yield the lines from the stream's place on, up to byte ``end`` (the start of a line) where it is given."""
+    left = MOST_COUNT if end is None else end - stream.tell()
+    while left > 0 and (texts := list(islice(stream, LINES))):
+        sizes = list(accumulate(map(len, texts)))
+        texts = texts[: bisect_left(sizes, left) + 1]
+        left -= sizes[len(texts) - 1]
+        values = decode(texts) if texts[-1].endswith(b"\n") else None
+        yield Batch(len(texts), columns(values) if values else None, texts)
+
+
+def interned(every: Sequence[_Column], words: dict[str, str]) -> list[_Column]:
+    """Return the columns with equal words as one object, in ``words`` too."""
+    return [
+        list(map(words.setdefault, column, column)) if name in _WORDS else column
+        for name, column in zip(_FIELDS, every, strict=True)
+    ]
 
 
 def decode(texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
@@ -90,15 +119,16 @@ class Builder:
 
     def lines(self, every: Sequence[_Column]) -> list[Line] | None:
         """Return the lines of sound columns; None where a leg is not sound."""
-        made = [
-            list(map(self._words.setdefault, column, column)) if name in _WORDS else column
-            for name, column in zip(_FIELDS, every, strict=True)
-        ]
+        made = interned(every, self._words)
         if any(every[_LEGS]):
             made[_LEGS] = [[self._leg(leg) for leg in legs] for legs in every[_LEGS]]
             if None in chain.from_iterable(made[_LEGS]):
                 return None
         return list(map(Line, *made))
+
+    def sound(self, every: Sequence[_Column]) -> bool:
+        """Return whether all legs of the columns are sound."""
+        return all(self._leg(leg) is not None for leg in chain.from_iterable(every[_LEGS]))
 
     def _leg(self, raw: Any) -> Leg | None:
         key = _leg_key(raw)

@@ -9,11 +9,10 @@ import io
 import json
 import math
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from iobench import batch
+from iobench import ahead, batch
 from iobench.batch import LEAST_SECONDS, MOST_COUNT, MOST_OPS, MOST_SECONDS
 from iobench.errors import UserError
 from iobench.record import QUANTITIES, SCHEMA, STATUSES, Header, Leg, Line
@@ -43,18 +42,31 @@ def parse(file: Path, data: bytes | BinaryIO) -> tuple[Header, Iterator[Line], l
 
 
 def _lines(file: Path, stream: BinaryIO, resumed: list[dict[str, Any]], warnings: list[str]) -> Iterator[Line]:
-    builder, number = batch.Builder(_leg), 2
-    while texts := list(islice(stream, batch.LINES)):
-        if not texts[-1].endswith(b"\n"):
-            warnings.append(f"{file}: the last line is incomplete (the run was killed while writing) and was left out")
-            texts.pop()
-        values = batch.decode(texts) if texts else []
-        if values is None:
-            for place, text in enumerate(texts, number):
-                yield from _one(f"{file}:{place}", _object(f"{file}:{place}", text), resumed)
-        elif values:
-            yield from _many(file, number, values, builder, resumed)
-        number += len(texts)
+    builder, number = batch.Builder(sound_leg), 2
+    for found in ahead.batches(stream):
+        lines = builder.lines(found.columns) if found.columns else None
+        yield from _looked_at(file, number, found.texts, builder, resumed, warnings) if lines is None else lines
+        number += found.count
+
+
+def _looked_at(
+    file: Path,
+    number: int,
+    texts: list[bytes],
+    builder: batch.Builder,
+    resumed: list[dict[str, Any]],
+    warnings: list[str],
+) -> Iterator[Line]:
+    """Yield the lines of texts from line ``number`` on of which some are odd."""
+    if not texts[-1].endswith(b"\n"):
+        warnings.append(f"{file}: the last line is incomplete (the run was killed while writing) and was left out")
+        texts = texts[:-1]
+    values = batch.decode(texts) if texts else []
+    if values is None:
+        for place, text in enumerate(texts, number):
+            yield from _one(f"{file}:{place}", _object(f"{file}:{place}", text), resumed)
+    elif values:
+        yield from _many(file, number, values, builder, resumed)
 
 
 def _many(
@@ -202,7 +214,7 @@ def _leg_problem(leg: Leg) -> str:
     return ""
 
 
-def _leg(value: Any) -> Leg | None:
+def sound_leg(value: Any) -> Leg | None:
     """Return the leg of a sound object, None for any other: its line is looked at by itself then."""
     try:
         leg: Leg = _build(Leg, value, "")
