@@ -241,3 +241,13 @@ def test_rows_of_a_relative_without_an_element_type_are_shown() -> None:
     text += "[1,0]<stdout>:  1048576  262144  40  26.21  49.15  0\n"
     with pytest.raises(UserError, match="line 3: a row without an element type"):
         run_of(text)
+
+
+@pytest.mark.parametrize("figure", ["1e400", "-1", "1" * 400, "NaN"])
+def test_fio_figures_out_of_any_range_are_no_figures(figure: str) -> None:
+    part = f'{{"io_bytes": {figure}, "bw_bytes": 1000, "runtime": 1000, "bw": 1}}'
+    text = f'{{"fio version": "fio-3.33", "jobs": [{{"jobname": "a", "error": 0, "read": {part}}}]}}'
+    try:
+        assert all(line.moved < 1 << 60 for line in lines_of(text))
+    except UserError as error:
+        assert "fio" in str(error)

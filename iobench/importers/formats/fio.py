@@ -21,6 +21,7 @@ from iobench.units import KIB, MS, NS, US, parse_size
 TITLE = "fio"
 STATE = False
 
+_MOST = 1e30  # bytes, seconds or requests; JSON knows infinity (1e400)
 _TERSE = re.compile(r"^(?:[2-5];)?fio-[\d.]+[\w.-]*;|^[2-5];fio-", re.MULTILINE)
 _JOB = re.compile(r"^(.{1,200}?): \(groupid=(\d{1,9}), jobs=(\d{1,9})\): err= *(\d{1,5})(?: \([^)]*\))?: pid=")
 _DEFINED = re.compile(r"^(.{1,200}?): \(g=(\d{1,9})\): rw=(\w+), bs=(?:\(R\) )?([\d.]+[KMGT]?i?B?)-([\d.]+[KMGT]?i?B?).*?ioengine=([\w-]+), iodepth=(\d{1,9})")  # fmt: skip  # noqa: E501
@@ -172,7 +173,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _MOST
 
 
 def _rate(part: dict[str, Any]) -> float:
