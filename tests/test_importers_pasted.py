@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -104,6 +105,13 @@ def test_osu_buffers_out_of_the_command_line_are_two_measurements() -> None:
         "gpu": pytest.approx(2.5 * US),
         "host to gpu": pytest.approx(1.25 * US),
     }
+
+
+def test_osu_under_other_options_is_another_measurement_and_a_repetition_is_none() -> None:
+    near, far = (f"$ mpirun -n 2 --map-by pe-list={cpus} osu_latency D D\n" for cpus in ("0,1", "0,32"))
+    found = lines_of(near + OSU.format(1.25) + far + OSU.format(2.5) + near + OSU.format(1.5))
+    assert [(line.point["command"], line.launch) for line in found] == [(1, 0), (1, 1), (2, 0)]
+    assert "command" not in lines_of(near + OSU.format(1.25) * 2)[0].point
 
 
 UCX = """=================== {} ==================
@@ -247,7 +255,7 @@ def test_rows_of_a_relative_without_an_element_type_are_shown() -> None:
 def test_fio_figures_out_of_any_range_are_no_figures(figure: str) -> None:
     part = f'{{"io_bytes": {figure}, "bw_bytes": 1000, "runtime": 1000, "bw": 1}}'
     text = f'{{"fio version": "fio-3.33", "jobs": [{{"jobname": "a", "error": 0, "read": {part}}}]}}'
-    try:
-        assert all(line.moved < 1 << 60 for line in lines_of(text))
-    except UserError as error:
-        assert "fio" in str(error)
+    found: list[Line] = []
+    with suppress(UserError):  # nothing left to import
+        found = lines_of(text)
+    assert all(line.moved < 1 << 60 for line in found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iobench.importers.collective import Collector, Sweep, Value, rounds
-from iobench.importers.imported import Imported
+from iobench.importers.imported import Imported, tell_apart
 from iobench.importers.log import Log
 from iobench.record import Line
 from iobench.units import MB, US
@@ -60,6 +60,7 @@ class _Test:
     columns: list[str] = field(default_factory=list)
     buffers: tuple[str, str] = ("", "")
     asked: tuple[str, ...] = ("", "")
+    command: int = 0
     dtype: str = ""
     pairs: int = 0
     window: int = 0
@@ -99,6 +100,8 @@ class _Reading:
         self.test: _Test | None = None
         self.ranks: int | None = None
         self.ends: tuple[str, ...] = ("", "")
+        self.commands: dict[str, int] = {}  # the command lines, numbered: other options are another measurement
+        self.command = 0
         self.count = 0
         self.other: list[Line] = []
 
@@ -107,6 +110,7 @@ class _Reading:
             if len(line) <= _LONGEST:
                 self._line(number, _TAG.sub("", line).strip())
         self._end()
+        tell_apart(self.other, lambda line: {"command": line.evidence.get("command") or None})
         self.imported.lines = [*self.collector.finish(), *self.other]
         return self.imported
 
@@ -125,6 +129,7 @@ class _Reading:
         self.test = _Test(self.count, title[1], title[3].strip(), title[4], (title[2] or "").strip("-").lower())
         self.test.ranks, self.ranks = self.ranks, None
         self.test.asked, self.ends = self.ends, ("", "")
+        self.test.command, self.command = self.command, 0
         self.imported.machine.setdefault("packages", {})["osu-micro-benchmarks"] = self.test.version
 
     def _end(self) -> None:
@@ -140,6 +145,8 @@ class _Reading:
         ends = _ENDS.search(line)
         if ends or "osu_" in line:
             self.ends = ends.groups() if ends else ("", "")
+            words = line[max(line.find("mpirun"), line.find("mpiexec"), line.find("srun"), 0) :]
+            self.command = self.commands.setdefault(words, len(self.commands) + 1)
 
     def _remark(self, line: str) -> bool:
         """Take a line of the test's head; tell whether it was one."""
@@ -217,7 +224,7 @@ class _Reading:
         point = {name: item for name, item in point.items() if item}
         evidence = {"version": test.version, "columns of the log": test.columns}
         aggregate = "mean of the test's iterations, mean over ranks"
-        sweep = Sweep(test.number, test.op, point, "blocking", aggregate, {}, evidence)
+        sweep = Sweep(test.number, test.op, point, "blocking", aggregate, {"command": test.command or None}, evidence)
         reason = f"the test found wrong data (line {number})" if verified is False else ""
         self.collector.add(
             sweep, self.collector.identify(sweep), Value(number, nbytes, figure * US, printed, verified, reason)
@@ -247,7 +254,8 @@ class _Reading:
             moved_rule="half a round trip; no rate is formed" if latency else rule,
             seconds=[[seconds]],
             verified=verified,
-            evidence={"test": test.name, "version": test.version, "columns": ["line", "figures"],
+            evidence={"test": test.name, "command": test.command, "version": test.version,
+                      "columns": ["line", "figures"],
                       "rows": [[number, printed]]},
             aggregate="mean of the test's iterations" + (", half a round trip" if latency else " of a window"),
         )  # fmt: skip
