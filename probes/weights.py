@@ -190,7 +190,12 @@ def _sources(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
         if path:
             from iobench.storage.checkpoint import open_checkpoint
 
-            yield {"path": str(open_checkpoint(path).path)}
+            found = open_checkpoint(path)
+            if axes["part"] != ("files",) and not any(
+                span.end > span.begin for shard in found.shards for span in shard.spans
+            ):
+                raise UserError(f"{path} holds no tensor of any size: leave out -a part={','.join(axes['part'])}")
+            yield {"path": str(found.path)}
             continue
         for nbytes in axes["nbytes"]:
             for shards in axes["shards"]:

@@ -388,3 +388,45 @@ def test_holes_are_no_reads_of_a_device(tmp_path: Path, sampler: Sampler) -> Non
         assert not found.proven
         assert found.path != "o_direct"
         assert any("holes" in note for note in found.notes), found.notes
+
+
+ODD = {
+    "scalar": ('{"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}', 4),
+    "empty tensor": (
+        '{"z":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', 4
+    ),
+    "sub-byte type": ('{"a":{"dtype":"F4","shape":[8],"data_offsets":[0,4]}}   ', 4),
+    "leading space": (' {"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}}', 7),
+    "unknown type": ('{"q_proj.weight":{"dtype":"NEW","shape":[8],"data_offsets":[0,5]}}', 5),
+    "no tensors": ("{}", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_valid_but_odd_files_load(name: str, tmp_path: Path, sampler: Sampler) -> None:
+    header, nbytes = ODD[name]
+    file = tmp_path / "odd.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode() + os.urandom(nbytes))
+    parts: list[dict[str, Any]] = [{}, {"part": "tensors"}, {"part": "slices", "tp": 2, "rank": 1}]
+    for part in parts if nbytes else parts[:1]:
+        for method in ("buffered-warm", "mmap-warm", "direct"):
+            assert measured(point(method, path=str(file), **part), sampler).verified
+    if not nbytes:
+        with pytest.raises(UserError, match="holds no tensor"):
+            points(f"path={file}", "part=tensors")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html></html>", "HTML"),
+        (b"\x39" + bytes(7) + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}' + bytes(15), "truncated"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_exit_2(tmp_path: Path, cli: Any, content: bytes, words: str) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    ended = cli("run", "weights", "--path", tmp_path / "model.safetensors")
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1

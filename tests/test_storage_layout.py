@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ def test_a_length_that_looks_like_a_stranger_is_none(tmp_path: Path, length: int
         ({"a": entry("F32", [3], 0, 8)}, 8, "takes 12 bytes, its offsets say 8"),
         ({"a": entry("F4", [3], 0, 2)}, 2, "takes 1.5 bytes"),
         ({"a": entry("U8", [1 << 32, 1 << 32], 0, 8)}, 8, "its offsets say 8"),
+        ({"a": entry("U8", [1 << 32, 1 << 32, 0], 0, 8)}, 8, "takes 0 bytes, its offsets say 8"),
         ({"a": entry("U8", [-1], 0, 8)}, 8, "no sizes"),
         ({"a": entry("U8", [2.0], 0, 2)}, 2, "no sizes"),
         ({"a": entry("U8", [True], 0, 1)}, 1, "no sizes"),
@@ -114,6 +116,14 @@ def test_a_length_that_looks_like_a_stranger_is_none(tmp_path: Path, length: int
 )
 def test_damage_is_named(tmp_path: Path, tensors: dict[str, Any], data: int, words: str) -> None:
     assert words in refusal(written(tmp_path, json.dumps(tensors), data))
+
+
+def test_a_shape_of_many_extents_is_refused_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    text = refusal(written(tmp_path, json.dumps({"a": entry("U8", [2**63] * 200_000, 0, 8)}), 8))
+    assert "takes more than 2^64 bytes" in text
+    assert len(text) < 400
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("header", ["{]", "[1, 2]", '"text"', "{" + '"a":{' * 100_000, b'{"a\xff":1}'])

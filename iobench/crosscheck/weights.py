@@ -1,9 +1,10 @@
 """Loads of one checkpoint beside fio and the loaders people have: one table of one run, in turns, every load verified.
 
-The target is the first GPU where there is one, the host's memory else. O_DIRECT stands against fio (into small buffers
-of its own: it has no destination and no check) and, on a GPU, against the rate at which the ring's pinned buffers
-alone are copied; loads out of the page cache against the fastest other loader. A loader's files are in the state that
-its name says: thrown out of the page cache and asked for, or in it and asked for.
+The target is the first GPU where there is one, the host's memory else. First rounds pick the fastest of each side, the
+later ones judge them, so that picking the best favours neither. O_DIRECT stands against fio (into small buffers of its
+own: it has no destination and no check) and, on a GPU, against the rate at which the ring's pinned buffers alone are
+copied; loads out of the page cache against the fastest other loader. A loader's files are in the state that its name
+says: thrown out of the page cache and asked for, or in it and asked for.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from iobench.units import KIB, MIB, format_rate, format_size
 
 DIRECT_BAR, WARM_BAR = 0.95, 0.9
 NBYTES, SHARDS = 512 * MIB, 2
-ROUNDS, QUICK_ROUNDS = 9, 3
+ROUNDS, QUICK_ROUNDS = 12, 5
+PICKING = 2  # rounds
 LOADERS = ("safetensors", "fastsafetensors", "runai")
 
 Say = Callable[[str], Any]
@@ -55,7 +57,18 @@ class Entry:
 
     @property
     def median(self) -> float:
-        return median(self.rates) if self.rates else 0.0
+        """Return the median of the rounds that judge."""
+        return median(self.judging) if self.rates else 0.0
+
+    @property
+    def judging(self) -> list[float]:
+        """Return the rates of the rounds that judge; those before have picked."""
+        return self.rates[PICKING:] or self.rates
+
+    @property
+    def picked(self) -> float:
+        """Return the median of the rounds that pick."""
+        return median(self.rates[:PICKING]) if self.rates else 0.0
 
 
 def run(say: Say, quick: bool = False, scratch: Path | None = None) -> bool:
@@ -101,7 +114,7 @@ def judge(entries: Sequence[Entry], say: Say) -> bool:
     for state in ("direct", "cold", "warm", "copy"):
         for entry in sorted((one for one in entries if one.state == state), key=lambda one: -one.median):
             say(f"{entry.name:<44} {format_rate(entry.median):>11}   "
-                f"{format_rate(min(entry.rates))} .. {format_rate(max(entry.rates))}")  # fmt: skip
+                f"{format_rate(min(entry.judging))} .. {format_rate(max(entry.judging))}")  # fmt: skip
     direct = _bar("O_DIRECT", entries, ("direct",), ("direct", "copy"), DIRECT_BAR, say)
     warm = _bar("page cache", entries, ("warm",), ("warm",), WARM_BAR, say)
     return direct and warm
@@ -109,16 +122,15 @@ def judge(entries: Sequence[Entry], say: Say) -> bool:
 
 def _bar(name: str, entries: Sequence[Entry], own: Sequence[str], others: Sequence[str], bar: float, say: Say) -> bool:
     """Judge iobench's best against its rivals: the fastest peer, and no more than what copies alone reach."""
-    ours = max((one for one in entries if one.ours and one.state in own), key=lambda one: one.median, default=None)
-    peers = [one for one in entries if not one.ours and one.state in others and one.state != "copy"]
+    ours = max((one for one in entries if one.ours and one.state in own), key=lambda one: one.picked, default=None)
+    peers = [one for one in entries if not one.ours and one.state in own]
     if ours is None or not peers:
         say(f"FAIL: {name}: one of the two sides has nothing that works here")
         return False
-    rival = max(peers, key=lambda one: one.median)
-    copies = [one for one in entries if one.state == "copy" and one.state in others]
-    if copies and copies[0].median < rival.median:
-        rival = copies[0]
-    ratio = median_interval([np.asarray(ours.rates) / np.asarray(rival.rates)])
+    rival = max(peers, key=lambda one: one.picked)
+    for copies in (one for one in entries if one.state in others and one.state not in own):
+        rival = min(rival, copies, key=lambda one: one.median)
+    ratio = median_interval([np.asarray(ours.judging) / np.asarray(rival.judging)])
     met = ratio.median >= bar
     say(
         f"{'PASS' if met else 'FAIL'}: {name}: {ours.name} / {rival.name}: {ratio.median:.3f} "

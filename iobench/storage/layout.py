@@ -19,6 +19,8 @@ from iobench.units import format_size
 LOADER_HEADER_CAP = 100_000_000  # safetensors refuses longer headers although the format allows them
 _HEADER_START = 8
 _LONGEST_HEADER = 1 << 30
+_TOO_MANY = 1 << 68  # bits: no offset reaches as far
+_MOST_SHOWN = 8
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -159,16 +161,32 @@ def _span(path: Path, name: str, entry: Any, notes: list[str]) -> Tensor:
     if not isinstance(dtype, str) or dtype not in _BITS:
         notes.append(f"tensor {name!r} has the unknown type {dtype!r}: its size was not checked")
         return Tensor(name, begin, end, tuple(shape))
-    bits = _BITS[dtype]
-    for extent in shape:
-        bits *= extent
+    bits = _bits(dtype, shape)
     if bits % 8 or bits // 8 != end - begin:
         raise _bad(
             path,
-            f"is damaged: tensor {name!r} of type {dtype} and shape {shape} takes {bits / 8:g} bytes, "
+            f"is damaged: tensor {name!r} of type {dtype} and shape {_shown(shape)} takes {_amount(bits)} bytes, "
             f"its offsets say {end - begin}; write the file again",
         )
     return Tensor(name, begin, end, tuple(shape), _BITS[dtype])
+
+
+def _bits(dtype: str, shape: list[int]) -> int:
+    """Return the bits of a tensor, _TOO_MANY where they are more: a header may hold a million large extents."""
+    bits = 0 if 0 in shape else _BITS[dtype]
+    for extent in shape if bits else []:
+        bits *= extent
+        if bits >= _TOO_MANY:
+            return _TOO_MANY
+    return bits
+
+
+def _amount(bits: int) -> str:
+    return "more than 2^64" if bits >= _TOO_MANY else f"{bits / 8:g}"
+
+
+def _shown(shape: list[int]) -> str:
+    return str(shape) if len(shape) <= _MOST_SHOWN else f"[{shape[0]}, {shape[1]}, ... {len(shape)} extents]"
 
 
 def _counts(values: list[Any]) -> bool:

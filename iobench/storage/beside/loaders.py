@@ -73,6 +73,8 @@ def make(order: Order, checkpoint: Checkpoint) -> Loader:
         from iobench.storage.beside.kvik import Kvikio
 
         return Kvikio(order, checkpoint)
+    if not any(span.end > span.begin for shard in checkpoint.shards for span in shard.spans):
+        raise Unavailable("the checkpoint holds no tensor of any size, so there is nothing to load by tensors")
     names = [span.name for shard in checkpoint.shards for span in shard.spans]
     if len(set(names)) < len(names):
         raise Unavailable(
