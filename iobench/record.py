@@ -213,7 +213,8 @@ class Record:
     @property
     def aggregate(self) -> str:
         """What each value is where it is no raw sample ("mean of 20 iterations"); "" for raw samples."""
-        return next((line.aggregate for line in self.used if line.aggregate), "")
+        said = [line.aggregate for line in self.used if line.aggregate]
+        return said[0] if said else ""
 
     @cached_property
     def time(self) -> Interval:

@@ -260,13 +260,19 @@ def _series(
     records: Iterable[Record], declared: _Declared
 ) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]]:
     """Return (mode, fixed axes) -> the records of one series, in the order first seen."""
-    out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[Record]] = {}
+    out: dict[Any, list[Record]] = {}
     varies = {declared.size, *declared.over, *declared.extras.values()}
+    axes: dict[tuple[str, ...], tuple[str, ...]] = {}
     for record in records:
         if declared.takes(record):
-            axes = tuple([(name, _fixed(value)) for name, value in record.point.items() if name not in varies])
-            out.setdefault(("" if "mode" in varies else record.mode, axes), []).append(record)
-    return out
+            shape = tuple(record.point)
+            if shape not in axes:
+                axes[shape] = tuple(name for name in shape if name not in varies)
+            names = axes[shape]
+            values = tuple([_fixed(record.point[name]) for name in names])
+            mode = "" if "mode" in varies else record.mode
+            out.setdefault((mode, names, values), []).append(record)
+    return {(mode, tuple(zip(names, values, strict=True))): found for (mode, names, values), found in out.items()}
 
 
 def _declared(run: Run, probe: str) -> Iterator[_Declared]:

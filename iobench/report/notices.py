@@ -55,12 +55,15 @@ def counts(verdicts: Mapping[str, Verdict]) -> dict[str, int]:
 def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
     """Return every warning of the run, the worst kind first, alike points in one."""
     found = []
+    by_status: dict[str, list[Record]] = {}
+    for record in run:
+        by_status.setdefault(verdicts[record.key].status, []).append(record)
     for status in ORDER:
         if status == "skipped":
-            found += _whole_probes(run)
+            found += _whole_probes(by_status.get(status, []))
         groups: dict[tuple[str, str], list[Record]] = {}
-        for record in run:
-            if verdicts[record.key].status == status and not skipped_whole(record):
+        for record in by_status.get(status, []):
+            if not skipped_whole(record):
                 alike = _FIGURE.sub("#", _why(record, verdicts[record.key]))
                 groups.setdefault((record.probe, alike), []).append(record)
         found += [_of_status(run, verdicts, status, members) for members in groups.values()]
@@ -72,10 +75,10 @@ def skipped_whole(record: Record) -> bool:
     return record.status == "skipped" and not record.point
 
 
-def _whole_probes(run: Run) -> list[Notice]:
+def _whole_probes(skipped: list[Record]) -> list[Notice]:
     """Return one sentence for all probes that this machine can't run for the same reason."""
     reasons: dict[str, list[str]] = {}
-    for record in filter(skipped_whole, run):
+    for record in filter(skipped_whole, skipped):
         reasons.setdefault(record.reason, []).append(record.probe)
     return [
         Notice("skipped", f"{', '.join(names)}: {_sentence(reason)} {_NEXT['skipped']}")
@@ -111,8 +114,9 @@ def _first_figure(why: str) -> float:
 def _of_all(run: Run) -> Iterable[Notice]:
     """Return the notes that every measured launch of a probe carries: they are about the machine, not about a point."""
     for probe, records in _by_probe(run, lambda record: bool(record.used)).items():
-        lines = [line for record in records for line in record.used]
-        for note in lines[0].notes:
+        notes = records[0].used[0].notes
+        lines = [line for record in records for line in record.used] if notes else []
+        for note in notes:
             if len(lines) > 1 and all(note in line.notes for line in lines):
                 yield Notice("note", f"{probe}: {_sentence(note)}")
 
@@ -123,7 +127,7 @@ def _budget(run: Run) -> Iterable[Notice]:
     wanted = float(target) if isinstance(target, (int, float)) and target else usual
     found: dict[str, list[Record]] = {}
     for record in run:
-        if any(line.stop == "budget" for line in record.used) and record.time.fraction > wanted:
+        if "budget" in [line.stop for line in record.used] and record.time.fraction > wanted:
             found.setdefault(record.probe, []).append(record)
     for probe, records in found.items():
         widest = max(records, key=lambda record: record.time.fraction)
@@ -137,8 +141,9 @@ def _budget(run: Run) -> Iterable[Notice]:
 
 def _no_limit(run: Run, verdicts: Mapping[str, Verdict]) -> Iterable[Notice]:
     def unlimited(record: Record) -> bool:
+        first = record.first
         known = verdicts[record.key].limit_bytes_per_s is not None
-        return bool(record.used) and record.quantity == "bandwidth" and record.moved > 0 and not known
+        return not known and first.quantity == "bandwidth" and first.moved > 0 and bool(record.used)
 
     for probe, records in _by_probe(run, unlimited).items():
         text = (
