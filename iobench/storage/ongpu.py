@@ -34,7 +34,7 @@ class GpuLane:
         self.slots, self._area, self._device, self._stream = slots, area, device, stream
         self._addresses = [int(slot.ctypes.data) for slot in slots]
         with gpu.using(device):
-            self._events = [cupy.cuda.Event(disable_timing=True) for _ in slots]
+            self._events = [cupy.cuda.Event(block=True, disable_timing=True) for _ in slots]
         self._api, self._thread = runtime(), 0
 
     def wait(self, slot: int) -> None:

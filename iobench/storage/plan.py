@@ -86,7 +86,9 @@ def slices(checkpoint: Checkpoint, rank: int, tp: int) -> Plan:
 
 def plan(checkpoint: Checkpoint, what: str, rank: int = 0, tp: int = 1) -> Plan:
     """Return the plan of ``what``: files, tensors or slices."""
-    return files(checkpoint) if what == WHOLE else slices(checkpoint, rank, tp if what == SLICES else 1)
+    if what == SLICES:
+        return slices(checkpoint, rank, tp)
+    return files(checkpoint) if what == WHOLE else tensors(checkpoint)
 
 
 def cut(area: Area, block: int, alignment: int = 1) -> Iterator[Area]:
