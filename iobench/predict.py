@@ -38,7 +38,8 @@ class Query:
 class Forecast:
     """Seconds with the interval in which they are expected; ``low`` and ``high`` None where none can be known.
 
-    ``loaded``: a latency under load, and the query's nbytes are the bytes per second of that load.
+    ``axis`` is what the query's nbytes are (fit.series.Kind): bytes of a message, the span of a working set, or the
+    bytes/s of a load.
     """
 
     query: Query
@@ -48,12 +49,12 @@ class Forecast:
     high: float | None
     basis: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    loaded: bool = False
+    axis: str = "bytes"
 
     @property
     def algbw(self) -> float | None:
-        """Bytes asked for per second; None for a latency under load."""
-        return None if self.loaded else self.query.nbytes / self.seconds
+        """Bytes asked for per second; None where they are not what is moved in that time."""
+        return self.query.nbytes / self.seconds if self.axis == "bytes" else None
 
     @property
     def busbw(self) -> float | None:
@@ -66,7 +67,7 @@ class Forecast:
         """Return the forecast in lines for a terminal."""
         span = "no interval can be known" if self.low is None else f"{format_seconds(self.low)} to "
         span += "" if self.high is None else format_seconds(self.high)
-        at = f"{format_rate(self.query.nbytes)} of load" if self.loaded else format_size(self.query.nbytes)
+        at = f"{format_rate(self.query.nbytes)} of load" if self.axis == "bytes/s" else format_size(self.query.nbytes)
         lines = [f"{self.series}, {at}"]
         lines.append(f"  time   {format_seconds(self.seconds)}  ({span})")
         if self.algbw is not None:
@@ -151,7 +152,7 @@ def _by_size(one: Fitted, query: Query, label: str, models: MachineModels) -> Fo
     basis = [between, *_rests_on(models)]
     low, high = (got.low, got.high) if known else (None, None)
     notes = [*one.notes, *one.model.findings]
-    return Forecast(query, label, got.seconds, low, high, basis, notes, loaded=kind.axis == "bytes/s")
+    return Forecast(query, label, got.seconds, low, high, basis, notes, axis=kind.axis)
 
 
 def _measured(models: MachineModels, model: ScaleModel, query: Query) -> Fitted | None:
@@ -178,8 +179,9 @@ def _only(found: Sequence[tuple[Mapping[str, Any], Any]]) -> Any:
     """Return the one that is left; UserError that names an axis to choose by where there are several."""
     if len(found) == 1:
         return found[0][1]
-    for name in sorted({name for axes, _ in found for name in axes}):
-        values = sorted({str(axes.get(name, "")) for axes, _ in found})
+    names = sorted({name for axes, _ in found for name in axes})
+    for name in sorted(names, key=lambda name: (name != "probe", name != "kind")):
+        values = sorted({str(axes[name]) for axes, _ in found if name in axes})
         if len(values) > 1:
             raise UserError(
                 f"{len(found)} series fit: {name} is {' or '.join(values[:6])}; "

@@ -1,10 +1,11 @@
 """Logs of other tools through import and fit: each gets the model that iobench's own probe would get."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
-from iobench import fit, importers
+from iobench import export, fit, importers
 from iobench.importers.write import merged
 from iobench.units import GB, KIB, MIB, NS, US
 
@@ -16,18 +17,20 @@ def models(run):
     return [one for one in fit.fit_run(run) if one.model]
 
 
-def test_a_tuning_log_gives_the_borders_of_the_segments(tmp_path):
-    text = (LOGS / "h200x2_nccl_tests_all_reduce_nvlink.txt").read_text()
+def tuned(text):
+    """Put the line in which NCCL tells its choice before each row of nccl-tests."""
     lines = []
     for line in text.splitlines():
         if row := re.match(r"\s+(\d+)\s+\d+\s+float", line):
-            proto = "LL" if int(row[1]) <= MIB else "SIMPLE"
-            lines.append(
-                f"vm:1:1 [0] NCCL INFO AllReduce: {row[1]} Bytes -> Algo RING proto {proto} channel{{Lo..Hi}}={{0..23}}"
-            )
+            choice = f"Algo RING proto {'LL' if int(row[1]) <= MIB else 'SIMPLE'} channel{{Lo..Hi}}={{0..23}}"
+            lines.append(f"vm:1:1 [0] NCCL INFO AllReduce: {row[1]} Bytes -> {choice}")
         lines.append(line)
+    return "\n".join(lines)
+
+
+def test_a_tuning_log_gives_the_borders_of_the_segments(tmp_path):
     log = tmp_path / "tuned.log"
-    log.write_text("\n".join(lines))
+    log.write_text(tuned((LOGS / "h200x2_nccl_tests_all_reduce_nvlink.txt").read_text()))
     for one in models(importers.read(log)):
         assert one.kind == "piecewise"
         assert one.model.steps == (2 * MIB,)
@@ -90,3 +93,14 @@ def test_loaded_latencies_of_mlc_become_a_curve_over_bandwidth(tmp_path):
     assert one.model.parameters["Bmax"].value == pytest.approx(100 * GB, rel=0.02)
     (few,) = [one for one in fit.fit_run(importers.read(LOGS / "mlc-3.5-two-sockets-all-tables.txt")) if not one.model]
     assert "4 loads: a loaded model needs 5; measure more, as in -a delay=" in few.reason
+
+
+def test_a_tuning_log_is_enough_for_a_tuner_file(tmp_path):
+    log = tmp_path / "tuned.log"
+    log.write_text(tuned((LOGS / "h200x2_nccl_tests_all_reduce_nvlink.txt").read_text()))
+    lines = [line for line in export.export(str(log), "nccl-tuner").splitlines() if not line.startswith("#")]
+    middle = math.isqrt(MIB * 2 * MIB)
+    assert lines == [
+        f"allreduce,8,{middle},ring,ll,-1,1,2",
+        f"allreduce,{middle + 1},{512 * MIB},ring,simple,-1,1,2",
+    ]

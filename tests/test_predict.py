@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
-from iobench import predict
+from iobench import export, predict
 from iobench.errors import UserError
 from iobench.fit import machine_models
 from iobench.predict import Query
@@ -127,3 +128,18 @@ def test_several_runs_join_to_foretell_more_nodes() -> None:
     assert got.low < 709.2e-6 < got.high  # what the same author measured with 8 nodes
     with pytest.raises(UserError, match="two counts of nodes"):
         predict.predict(specs[:1], query)
+
+
+def test_a_working_set_over_the_time_of_one_load_is_no_rate(tmp_path: Path) -> None:
+    """A pointer chase touches one line at a time, however large its working set."""
+    folder = save(demo_run(), tmp_path / "r").parent
+    got = predict.predict(folder, Query(64 * KIB, probe="dram", axes={"kind": "levels", "kernel": "chase"}))
+    assert got.algbw is None
+    assert "algbw" not in got.text()
+    rows = [row for row in csv.DictReader(export.export(str(folder), "table").splitlines()) if "chase" in row["series"]]
+    assert {row["algbw_GBps"] for row in rows} == {""}
+
+
+def test_a_run_of_many_probes_is_first_asked_for_the_probe(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="probe is allreduce or dram"):
+        predict.predict(save(demo_run(), tmp_path / "r").parent, Query(64 * KIB))

@@ -10,7 +10,8 @@ total of all-gather and reduce-scatter.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from iobench.errors import UserError
 from iobench.export.format import Format, Options, Source
@@ -74,11 +75,24 @@ def _ranges(sizes: list[int], choices: list[tuple[str, str]]) -> Iterator[tuple[
 
 
 def _choice(record: Record) -> tuple[str, str]:
-    """Return (algorithm, protocol) as the file spells them; () as a falsy pair where the record does not say."""
-    algorithm = str(record.point.get("algo", "")).lower()
-    algorithm = _SPELLINGS.get(algorithm, algorithm)
-    protocol = str(record.point.get("proto", "")).lower()
-    return (algorithm, protocol) if algorithm in ALGORITHMS and protocol in PROTOCOLS else ()  # type: ignore[return-value]
+    """Return (algorithm, protocol) as the file spells them; () as a falsy pair where the record does not say.
+
+    What the user forced is in the point, what NCCL chose by itself in the evidence that its tuning lines left.
+    """
+    for named in (record.point, *_logged(record)):
+        algorithm, protocol = (str(named.get(name, "")).lower() for name in ("algo", "proto"))
+        algorithm = _SPELLINGS.get(algorithm, algorithm)
+        if algorithm in ALGORITHMS and protocol in PROTOCOLS:
+            return algorithm, protocol
+    return ()  # type: ignore[return-value]
+
+
+def _logged(record: Record) -> Iterator[Mapping[str, Any]]:
+    """Yield what the tuning log says of the record's own size."""
+    told = record.first.evidence.get("tuning")
+    for entry in told if isinstance(told, list) else [told]:
+        if isinstance(entry, Mapping) and entry.get("nbytes", record.nbytes) == record.nbytes:
+            yield entry
 
 
 FORMAT = Format("nccl-tuner", "NCCL's example tuner plugin", write)

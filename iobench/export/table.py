@@ -1,18 +1,21 @@
 """A plain CSV table of everything that was measured, for spreadsheets and scripts.
 
 One row per measured size of each series. Times in microseconds, rates in GB/s (1e9 bytes/s), sizes in bytes;
-busbw as nccl-tests defines it (doc/PERFORMANCE.md), empty for what is no collective. An interval is empty where
-none can be known.
+busbw as nccl-tests defines it (doc/PERFORMANCE.md), empty for what is no collective; algbw is empty where the size
+is not what is moved in that time (the working set of a pointer chase, the load beside it, in bytes/s). An interval is
+empty where none can be known.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from iobench.export.format import Format, Options, Source
+from iobench.fit import kinds
 from iobench.fit.fitted import Fitted
 from iobench.fit.model import Measured
 from iobench.fit.scale.formulas import COLLECTIVES, bus_factor
@@ -36,10 +39,10 @@ def _rows(one: Fitted) -> Iterator[list[Any]]:
     for point in one.model.measured if one.model else ():
         known = point.high > point.low
         span = [_digits(point.low / US), _digits(point.high / US)] if known else ["", ""]
-        algbw = point.nbytes / point.seconds / GB
+        rate = point.nbytes / point.seconds / GB if kinds.get(one.kind).axis == "bytes" else math.nan
         yield [
             one.probe, one.mode, one.series, point.nbytes, _digits(point.seconds / US), *span,
-            _digits(algbw), _busbw(one, point),
+            "" if math.isnan(rate) else _digits(rate), _busbw(one, point),
         ]  # fmt: skip
 
 

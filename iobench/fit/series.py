@@ -88,7 +88,8 @@ class Kind:
     it takes. ``curve(parameters, nbytes, **extra)`` is the formula in seconds; a kind without one returns 1.0.
     ``extras`` are the regressors beside the size that every point must have. ``predicts`` is how, between measured
     sizes: from the "neighbours" (fit.between), by the "ratio" of their times to the formula, or by the "formula".
-    ``axis`` is what "nbytes" holds: bytes, or bytes/s where a latency depends on the load.
+    ``axis`` is what "nbytes" holds: bytes of a message, bytes that a working set spans ("span": size over time is no
+    rate), or bytes/s where a latency depends on the load.
     ``estimates(batch)`` fits many series of one shape at once, to what ``estimate`` gives for each; None where a
     kind cannot. ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
     sizes each part needs: below that, disturbed measurements are better than none.
@@ -104,5 +105,5 @@ class Kind:
     region_least: int = 0
     extras: tuple[str, ...] = ()
     predicts: Literal["ratio", "neighbours", "formula"] = "ratio"
-    axis: str = "bytes"
+    axis: Literal["bytes", "span", "bytes/s"] = "bytes"
     estimates: Callable[[Batch], list[Estimate]] | None = None

@@ -200,4 +200,5 @@ KIND = Kind(
     options=("edges",),
     region=region,
     region_least=2,
+    axis="span",
 )
