@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
@@ -225,7 +226,9 @@ class Text:
         match = _PROGRAM.search(line)
         if match and match[1].lower() in OPS:
             self.op, self.program = OPS[match[1].lower()], f"{match[1]}_perf"
-            self.settings = dict(_SETTING.findall(line))
+            told = set(_SETTING.findall(line))
+            twice = Counter(name for name, _ in told)  # prose that compares two values sets neither
+            self.settings = {name: value for name, value in told if twice[name] == 1}
         if match or line.startswith("###"):
             found = options_of(line)
             if found or line.startswith("###"):
