@@ -44,7 +44,6 @@ _WORDS = (
     "nThread", "Rank", "algbw", "(B)", "version", "Version", "starting:", "concluded:", "Out of bounds", "_perf",
     "###", "Blocking Enabled", "maxBytes to", "ailure", "timeout", "...", " type ",
 )  # fmt: skip
-_WORTH = re.compile("|".join(map(re.escape, _WORDS)))
 _MOST_INERT, _SHORT, _MOST_WARNINGS = 1000, 200, 3
 
 
@@ -120,7 +119,7 @@ class Text:
         if "NCCL INFO" in line or "NCCL WARN" in line:
             self._info(number, line)
             return
-        if _WORTH.search(line) and self._comment(line):
+        if (line[:1] == "#" or any(word in line for word in _WORDS)) and self._comment(line):
             return
         if self.told.add(line):
             return
@@ -129,7 +128,7 @@ class Text:
             self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
         else:
             self._continue(tokens)
-            if len(self.inert) < _MOST_INERT and len(line) < _SHORT and not _PROGRAM.search(line) and line[:3] != "###":
+            if len(self.inert) < _MOST_INERT and len(line) < _SHORT and "_perf" not in line and line[:3] != "###":
                 self.inert.add(line)
 
     def _info(self, number: int, line: str) -> None:
@@ -223,7 +222,7 @@ class Text:
 
     def _command(self, line: str) -> None:
         """Keep the operation and the options that a command line or a title names, for the run that follows."""
-        match = _PROGRAM.search(line)
+        match = _PROGRAM.search(line) if "_perf" in line else None
         if match and match[1].lower() in OPS:
             self.op, self.program = OPS[match[1].lower()], f"{match[1]}_perf"
             told = set(_SETTING.findall(line))
