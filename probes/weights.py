@@ -26,6 +26,7 @@ nobody else's, and keeps the disk busy. Your own checkpoint (path) is only read.
 (psync, libaio, io_uring) by `make crosscheck-storage` and against loaders by `make crosscheck-weights`.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ METHODS = {
 SECTOR = 4 * KIB  # blocks are multiples of it, so that O_DIRECT takes them on every disk
 MOST_OF_DISK = 0.1  # of the free space, for files of the size that nobody asked for
 BEYOND_CACHES = 2  # times the last-level cache: less may come out of the cache, whose limit is another
-USUAL = {"depth": 2, "register": "once", "cold": "data", "load": 1, "part": "files", "model": "llama-3-8b"}
+MODEL = "llama-3-8b"
 
 AXES = {
     "method": Axis(
@@ -75,7 +76,7 @@ AXES = {
         unit="bytes",
         minimum=SECTOR,
     ),
-    "depth": Axis((USUAL["depth"],), "buffers of the ring per thread: 1 reads and copies in turn", minimum=1),
+    "depth": Axis((2,), "buffers of the ring per thread: 1 reads and copies in turn", minimum=1),
     "register": Axis(
         ("once",),
         "pin the ring (kvikio: register its buffer) once before the clock, in each load, or never (kvikio)",
@@ -90,7 +91,7 @@ AXES = {
     ),
     "tp": Axis((8,), "ranks that share the model, for part=slices", minimum=1),
     "rank": Axis((0,), "whose slices, for part=slices"),
-    "model": Axis(("llama-3-8b",), "whose tensor shapes the checkpoint has", choices=("llama-3-8b", "llama-3-70b")),
+    "model": Axis((MODEL,), "whose tensor shapes the checkpoint has", choices=(MODEL, "llama-3-70b")),
     "nbytes": Axis((NBYTES,), "bytes of the checkpoint that the probe makes", unit="bytes", minimum=MIB),
     "shards": Axis((2,), "files of that checkpoint", minimum=1),
     "path": Axis(("",), "your own checkpoint: a safetensors file or a folder of them", free=True),
@@ -111,6 +112,17 @@ PLOTS = (
         y="bandwidth",
         series=("target", "block"),
         where={"method": DIRECT},
+    ),
+    Plot(
+        "First, second, third load of a checkpoint",
+        x="load",
+        y="latency",
+        series=("target", "method"),
+        log_x=False,
+        x_name="load after the files were thrown out",
+    ),
+    Plot(
+        "One rank's slices of a checkpoint", x="tp", y="latency", series=("target", "method"), where={"part": "slices"}
     ),
 )
 MODELS = ({"kind": "weights", "where": {}, "extras": {"files": "shards"}},)
@@ -200,7 +212,8 @@ def _sources(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
         for nbytes in axes["nbytes"]:
             for shards in axes["shards"]:
                 for model in axes["model"]:
-                    yield {"nbytes": nbytes, "shards": shards, **_unusual("model", model)}
+                    named = {} if axes["model"] == AXES["model"].values else {"model": model}
+                    yield {"nbytes": nbytes, "shards": shards, **named}
 
 
 def _methods(target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:
@@ -209,32 +222,31 @@ def _methods(target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:
 
 
 def _more(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Yield what differs from the usual way, where it means something for the method."""
+    """Yield what differs from the usual way, where it means something for the method.
+
+    An axis that nobody named stands in no point: points of older records keep their names.
+    """
+    for part in axes["part"] if method in (*BUFFERED, DIRECT) else AXES["part"].values:
+        names = [name for name in _meant(method, target, part) if axes[name] != AXES[name].values]
+        for values in itertools.product(*(axes[name] for name in names)):
+            found = dict(zip(names, values, strict=True))
+            yield {**found, **({} if axes["part"] == AXES["part"].values else {"part": part})}
+
+
+def _meant(method: str, target: str, part: str) -> Iterator[str]:
+    """Yield the axes that mean something for a method."""
     own = method in (*BUFFERED, DIRECT)
-    for part in axes["part"] if own else ("files",):
-        ring = own and not method.startswith("mmap") and (target == "gpu" or part != "files")
-        for depth in axes["depth"] if ring else AXES["depth"].values:
-            for register in axes["register"] if ring or method in KVIKIO else ("once",):
-                for cold in axes["cold"] if method.endswith("-cold") else ("data",):
-                    for load in axes["load"] if not method.endswith("-warm") else (1,):
-                        found = {"depth": depth, "register": register, "cold": cold, "load": load, "part": part}
-                        usual = {
-                            name: value for key, value in found.items() for name, value in _unusual(key, value).items()
-                        }
-                        yield from _ranks(usual, axes)
-
-
-def _ranks(usual: dict[str, Any], axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    if usual.get("part") != "slices":
-        yield usual
-        return
-    for tp in axes["tp"]:
-        yield from ({**usual, "tp": tp, "rank": rank} for rank in axes["rank"])
-
-
-def _unusual(name: str, value: Any) -> dict[str, Any]:
-    """Return the axis for the point where it is not the usual value: points of older records keep their names."""
-    return {} if USUAL[name] == value else {name: value}
+    ring = own and not method.startswith("mmap") and (target == "gpu" or part != "files")
+    if ring:
+        yield "depth"
+    if ring or method in KVIKIO:
+        yield "register"
+    if method.endswith("-cold"):
+        yield "cold"
+    if not method.endswith("-warm"):
+        yield "load"
+    if part == "slices":
+        yield from ("tp", "rank")
 
 
 def _ways(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[int, int]]:
@@ -255,7 +267,7 @@ def _way(point: Mapping[str, Any]) -> "Way":
 
 
 def _stage(space: "Workspace", point: Mapping[str, Any], sampler: "Sampler") -> "Stage":
-    part, tp, rank = point.get("part", "files"), point.get("tp", 1), point.get("rank", 0)
+    part, tp, rank = point.get("part", "files"), point.get("tp", 8), point.get("rank", 0)
     return space.stage(*_files(point, sampler), point["target"], part, rank, tp)
 
 
@@ -268,7 +280,7 @@ def _files(
     target = point["target"]
     if "path" in point:
         return point["path"], lambda: workspace.users_files(point["path"], target)
-    nbytes, shards, model = point["nbytes"], point["shards"], point.get("model", USUAL["model"])
+    nbytes, shards, model = point["nbytes"], point["shards"], point.get("model", MODEL)
     if nbytes == NBYTES:
         _leave_room(sampler.scratch, nbytes)
     return (nbytes, shards, model), lambda: workspace.own_files(sampler.scratch, nbytes, shards, model, target)

@@ -362,7 +362,12 @@ def test_axes_that_mean_nothing_for_a_method_make_no_points() -> None:
         ("direct", 1), ("direct", 2), ("buffered-warm", 1),
     ]  # fmt: skip
     parts = points("method=direct", "part=tensors", "depth=1,4", "threads=1", "block=1M")
-    assert [entry.get("depth", 2) for entry in parts] == [1, 4]
+    assert [entry["depth"] for entry in parts] == [1, 4]
+    slices = points("method=direct", "part=slices", "tp=2,4", "rank=1", "threads=1", "block=1M")
+    assert [(entry["part"], entry["tp"], entry["rank"]) for entry in slices] == [("slices", 2, 1), ("slices", 4, 1)]
+    usual = points("method=direct", "part=slices", "threads=1", "block=1M")
+    assert [("tp" in entry, "rank" in entry, entry["part"]) for entry in usual] == [(False, False, "slices")]
+    assert [entry["load"] for entry in points("method=direct", "load=1,2,3", "threads=1", "block=1M")] == [1, 2, 3]
 
 
 def test_shapes_of_another_model(sampler: Sampler) -> None:

@@ -37,12 +37,16 @@ class Workspace:
         tp: int = 1,
     ) -> Stage:
         """Return the stage of the files ``key`` for one rank's part on one target."""
-        files = self.files(key, make)
+        files = self._kept(key, make)
         made: Stage = self._target.get((key, target, what, rank, tp), lambda: staged(files, target, what, rank, tp))
         return made
 
     def files(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Files]]) -> Files:
-        """Return the files ``key``; what stood on others goes."""
+        """Return the files ``key`` for another process to load: it needs the memory that a target would hold."""
+        self._target.close()
+        return self._kept(key, make)
+
+    def _kept(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Files]]) -> Files:
         if not self._files.holds(key):
             self._target.close()
         found: Files = self._files.get(key, make)
