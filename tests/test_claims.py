@@ -102,7 +102,12 @@ def test_toml_says_the_same(tmp_path):
     ("x,all_reduce,A100,8,1,nvlink,,8,1,1,,", "one figure"),
     ("x,all_reduce,A100,8,1,nvlink,,8,-1,,,", "no positive number"),
     ("x,all_reduce,A100,8,1,nvlink,,many,1,,,", "not a size"),
-    ("x,all_reduce,A100,eight,1,nvlink,,8,1,,,", "claim 1"),
+    ("x,all_reduce,A100,eight,1,nvlink,,8,1,,,", "claim 1: 'eight' is no number"),
+    ("x,all_reduce,A100,0,1,nvlink,,8,1,,,", "0 is no positive number"),
+    ("x,all_reduce,A100,1.5,1,nvlink,,8,1,,,", "1.5 is no number of ranks"),
+    ("x,all_reduce,A100,8,1,nvlink,,many,1,,,", "csv: claim 1: 'many'"),
+    ("x,frobnicate,A100,8,1,nvlink,,8,1,,,", "unknown op 'frobnicate'; it is one of all_gather, all_reduce"),
+    ("x,copy,,,,pcie,pcie4x16,8,1,,,,,", "a cell without a name"),
     ("x,copy,,,,pcie,pci4x16,8,1,,,", "no link"),
     ("x,copy,,,,pcie,pcie4x16,8,nan,,,", "no positive number"),
 ])  # fmt: skip
@@ -110,6 +115,19 @@ def test_a_damaged_row_is_one_line(tmp_path, row, words):
     with pytest.raises(UserError, match=words) as caught:
         one(tmp_path, row)
     assert "\n" not in str(caught.value)
+
+
+def test_spreadsheets_and_comments_change_nothing(tmp_path):
+    file = tmp_path / "claims.csv"
+    row = "x,all_reduce,A100,8,1,nvlink,,64MiB,42.6,,,"
+    file.write_bytes(f"\ufeff# from a slide\r\n{HEAD}\r\n\r\n{row.replace(',', ', ')}\r\n".encode())
+    assert claims.judge(claims.read(file)) == [one(tmp_path, row)]
+
+
+def test_stages_that_do_not_add_up_are_impossible(tmp_path):
+    found = one(tmp_path, "x,load,,,,cxl,,64,,,82+146+98,400")
+    assert (found.word, found.factor) == ("impossible", pytest.approx(400 / 326))
+    assert "add up to 326 ns, not to 400 ns" in found.sentence
 
 
 @pytest.mark.parametrize("content", ["", "what,op,us\n", "[[claim]]\n", "\x00"])

@@ -12,6 +12,7 @@ from iobench.claims.table import Claim
 from iobench.units import format_rate, format_seconds, format_size
 
 RULINGS = ("impossible", "unlikely", "possible")
+ROUNDING = 0.02  # of published stages
 FAR = 1.5  # more than half as much again away from what was measured
 
 
@@ -33,10 +34,19 @@ def judge(claims: Iterable[Claim]) -> list[Ruling]:
 
 def _judged(claim: Claim) -> Ruling:
     rate = bounds.rate(claim)
-    for found in (_too_much(claim, rate), _too_soon(claim, rate), _far(claim)):
+    for found in (_unequal(claim), _too_much(claim, rate), _too_soon(claim, rate), _far(claim)):
         if found is not None:
             return found
     return _possible(claim, rate)
+
+
+def _unequal(claim: Claim) -> Ruling | None:
+    """Return the ruling on stages that do not add up to the whole."""
+    whole = sum(claim.stages)
+    if not claim.stages or claim.seconds is None or abs(whole / claim.seconds - 1) <= ROUNDING:
+        return None
+    sentence = f"its stages add up to {format_seconds(whole)}, not to {format_seconds(claim.seconds)}"
+    return Ruling(claim, "impossible", sentence, max(whole / claim.seconds, claim.seconds / whole), "the claim itself")
 
 
 def _too_much(claim: Claim, rate: Rate | None) -> Ruling | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iobench.check import collective
 from iobench.errors import UserError
 from iobench.paths import data_dir
 from iobench.units import GB, MS, NS, US, parse_size
@@ -32,6 +33,7 @@ COLUMNS = (
     "what", "op", "machine", "ranks", "nodes", "algo", "transport", "link", "stages", "nbytes", *_TIMES, "GBps",
     "plus_minus", "note",
 )  # fmt: skip
+OPS = (*sorted(collective.OPS), "copy", "read", "load")
 _LINK = re.compile(r"(pcie|nvlink)(\d)x(\d{1,2})")
 _MOST = 10_000
 
@@ -61,8 +63,8 @@ def read(path: str | Path) -> list[Claim]:
     """Read a table of claims; UserError with the row where one is damaged."""
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-        rows = _toml(text) if file.suffix == ".toml" else list(csv.DictReader(text.splitlines()))
+        text = file.read_text(encoding="utf-8-sig")
+        rows = _toml(text) if file.suffix == ".toml" else _csv(text)
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; try {shipped()}") from error
     except (ValueError, csv.Error) as error:
@@ -75,6 +77,11 @@ def read(path: str | Path) -> list[Claim]:
 def shipped() -> Path:
     """Return the table that ships with iobench."""
     return data_dir("topologies") / "claims" / "sits2026.csv"
+
+
+def _csv(text: str) -> list[dict[str, Any]]:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return list(csv.DictReader(lines, restkey="a cell without a name", skipinitialspace=True))
 
 
 def _toml(text: str) -> list[dict[str, Any]]:
@@ -92,9 +99,11 @@ def _claim(where: str, row: Mapping[Any, Any]) -> Claim:
     figures = [name for name in (*_TIMES, "GBps") if name in told]
     if len(figures) != 1 or "what" not in told or "op" not in told:
         raise UserError(f"{where}: give what, op, and one figure: {', '.join(_TIMES)} or GBps")
+    if told["op"] not in OPS:
+        raise UserError(f"{where}: unknown op {told['op']!r}; it is one of {', '.join(OPS)}")
     try:
         return _built(told, figures[0])
-    except ValueError as error:
+    except (UserError, ValueError) as error:
         raise UserError(f"{where}: {error}; see the columns in the README") from error
 
 
@@ -114,8 +123,8 @@ def _built(told: Mapping[str, str], name: str) -> Claim:
         bytes_per_s=rate,
         nbytes=nbytes,
         machine=told.get("machine", ""),
-        ranks=_count(told.get("ranks", "0")),
-        nodes=_count(told.get("nodes", "1")),
+        ranks=_count("ranks", told["ranks"]) if "ranks" in told else 0,
+        nodes=_count("nodes", told.get("nodes", "1")),
         algo=told.get("algo", ""),
         transport=told.get("transport", ""),
         link=_link(told["link"]) if "link" in told else None,
@@ -126,17 +135,20 @@ def _built(told: Mapping[str, str], name: str) -> Claim:
 
 
 def _positive(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no number") from error
     if not 0 < number < math.inf:
         raise ValueError(f"{text} is no positive number")
     return number
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 10**7:
-        raise ValueError(f"{text} is no number of ranks or nodes")
-    return number
+def _count(name: str, text: str) -> int:
+    number = _positive(text)
+    if number != int(number) or number > 10**7:
+        raise ValueError(f"{text} is no number of {name}")
+    return int(number)
 
 
 def _link(text: str) -> tuple[str, int, int]:
