@@ -77,6 +77,7 @@ AXES = {
         minimum=SECTOR,
     ),
     "depth": Axis((2,), "buffers of the ring per thread: 1 reads and copies in turn", minimum=1),
+    "align": Axis((0,), "bytes that O_DIRECT reads are aligned to; 0: what the filesystem asks for", unit="bytes"),
     "register": Axis(
         ("once",),
         "pin the ring (kvikio: register its buffer) once before the clock, in each load, or never (kvikio)",
@@ -181,6 +182,9 @@ def _check(axes: Mapping[str, tuple[Any, ...]]) -> None:
     least = MIB // 16 * max(axes["shards"])
     if min(axes["nbytes"]) < least:
         raise UserError(f"-a nbytes={min(axes['nbytes'])}: {max(axes['shards'])} shards need {least} bytes at least")
+    uneven = [align for align in axes["align"] for block in axes["block"] if align and block % align]
+    if uneven:
+        raise UserError(f"-a align={uneven[0]}: every block has to be a multiple of it, as in -a align=4K -a block=1M")
     if "slices" in axes["part"] and max(axes["rank"]) >= min(axes["tp"]):
         raise UserError(f"-a rank={max(axes['rank'])}: ranks count from 0, and -a tp={min(axes['tp'])} has no such one")
 
@@ -245,6 +249,8 @@ def _meant(method: str, target: str, part: str) -> Iterator[str]:
         yield "cold"
     if not method.endswith("-warm"):
         yield "load"
+    if method == DIRECT:
+        yield "align"
     if part == "slices":
         yield from ("tp", "rank")
 
@@ -262,7 +268,7 @@ def _ways(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iter
 def _way(point: Mapping[str, Any]) -> "Way":
     from iobench.storage.way import Way
 
-    more = {name: point[name] for name in ("depth", "register", "cold", "load") if name in point}
+    more = {name: point[name] for name in ("depth", "align", "register", "cold", "load") if name in point}
     return Way(point["method"], point["threads"], point["block"], **more)
 
 

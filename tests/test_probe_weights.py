@@ -77,6 +77,7 @@ def test_named_threads_and_blocks_hold_for_every_method() -> None:
         (("threads=0",), "below 1"),
         (("target=disk",), "no value 'disk'"),
         (("part=slices", "tp=4", "rank=4"), "ranks count from 0"),
+        (("align=3000",), "every block has to be a multiple"),
         (("method=cached",), "no value 'cached'"),
     ],
 )
@@ -284,6 +285,18 @@ def test_parts_are_loaded_and_verified(method: str, part: dict[str, Any], sample
         assert {"open", "register", "read", "copy", "verify", "cpu"} <= set(found.evidence["stages"])
         assert found.evidence["ring_nbytes"] == 2 * 2 * (256 << 10)
         assert any("it takes" in note for note in found.notes)
+
+
+def test_alignment_costs_bytes_and_not_truth(sampler: Sampler) -> None:
+    """Tensors that begin anywhere: aligned further, their reads ask for more, and still bring what was wanted."""
+    asked = []
+    for align in (0, 65536):
+        found = measured(point("direct", part="tensors", align=align), sampler)
+        assert found.evidence["alignment"] == align or align == 0
+        asked.append(found.evidence["bytes_requested"])
+    assert asked[1] > asked[0] >= 0.9 * 2 * MIB
+    with pytest.raises(Unavailable, match="needs an alignment of"):
+        WEIGHTS.measure(point("direct", align=100), sampler)
 
 
 def test_a_ring_registered_in_each_load_and_deep_ones(sampler: Sampler) -> None:

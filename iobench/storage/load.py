@@ -247,7 +247,7 @@ def ready(stage: Stage, way: Way) -> Iterator[Operation]:
             yield Operation(files, False, mapped.mapped(files.checkpoint, stage.plan, way.block, lanes, pool))
             return
         direct = way.method == "direct"
-        alignment = read.alignment_of(files.checkpoint, way.block) if direct else 1
+        alignment = read.alignment_of(files.checkpoint, way.block, way.align) if direct else 1
         if isinstance(target, Host) and stage.what == WHOLE:
             todo = read.pieces(files.checkpoint, way.block, alignment)
             run = read.reader(todo, target.memory.data.data, pool, way.threads)

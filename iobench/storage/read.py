@@ -72,13 +72,19 @@ def opened(checkpoint: Checkpoint, direct: bool = False) -> Iterator[list[int]]:
             os.close(fd)
 
 
-def alignment_of(checkpoint: Checkpoint, block: int) -> int:
-    """Return the alignment that O_DIRECT needs on all shards; Unavailable where it can't be had or not by ``block``."""
+def alignment_of(checkpoint: Checkpoint, block: int, wanted: int = 0) -> int:
+    """Return the alignment that O_DIRECT needs on all shards, ``wanted`` where that is a multiple of it.
+
+    Unavailable where it can't be had or not by ``block``.
+    """
     found = [direct_access(shard.path) for shard in checkpoint.shards]
     refused = next((access.reason for access in found if access.reason), "")
     if refused:
         raise Unavailable(refused)
     alignment = max(access.alignment for access in found)
+    if wanted % alignment:
+        raise Unavailable(f"O_DIRECT here needs an alignment of {alignment} bytes or a multiple: {wanted} is none")
+    alignment = wanted or alignment
     if block % alignment:
         raise Unavailable(f"O_DIRECT here needs blocks that are multiples of {alignment} bytes; ask for such a block")
     return alignment

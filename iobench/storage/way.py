@@ -26,6 +26,7 @@ class Way:
     register: str = ONCE
     cold: str = DATA
     load: int = 1
+    align: int = 0  # bytes that O_DIRECT reads are aligned to; 0: what the filesystem asks for
 
     @property
     def how(self) -> str:
