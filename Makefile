@@ -65,7 +65,7 @@ list: $(READY) ## list the probes
 topology: $(READY) ## show this machine as a graph with limits
 	@$(IOBENCH) topology $(ARGS)
 
-PROBES := cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce null
+PROBES := cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce rdma null
 .PHONY: probe-nvlink probe-ib probe-gds
 probe-nvlink: $(READY) ## all-reduce over NVLink (NCCL)
 	@$(IOBENCH) run allreduce -a transport=nvlink $(ARGS)
@@ -86,6 +86,7 @@ probe-dram: ## host memory: bandwidth and latency
 probe-loaded: ## host memory: latency against the bandwidth achieved meanwhile
 probe-weights: ## weight loading into host memory: page cache, mmap, O_DIRECT
 probe-allreduce: ## all-reduce over every transport this machine has (NCCL; gloo without GPUs)
+probe-rdma: ## RDMA verbs between two processes or two hosts: latency, bandwidth, jitter under load
 probe-null: ## the harness itself
 $(PROBES:%=probe-%): probe-%: $(READY)
 	@$(IOBENCH) run $* $(ARGS)

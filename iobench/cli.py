@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from iobench import __version__, cli_check, cli_crosscheck, cli_models
+from iobench import __version__, cli_check, cli_crosscheck, cli_models, cli_remote
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
 from iobench.needs import missing
 
@@ -159,6 +159,9 @@ def run(
     probe_dirs: ProbeDirs = None,
     report: Annotated[bool, typer.Option(help="Write the report when measuring is done.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and stop.")] = False,
+    server: cli_remote.Serve = False,
+    listen: cli_remote.Listen = "",
+    connect: cli_remote.Connect = "",
 ) -> None:
     """Measure: run probes, append every point to a records file, write the report."""
     from iobench.units import parse_seconds
@@ -170,6 +173,8 @@ def run(
     if deadline is not None:
         options["deadline"] = deadline
     assignments = [*(axes or []), *([f"path={path.absolute()}"] if path else [])]
+    if server or listen or connect:
+        assignments += cli_remote.take_place(probes or [], server, listen, connect)
     if dry_run:
         from iobench import catalogue
 

@@ -43,7 +43,7 @@ class Wire:
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Broken("a message that is no JSON") from error
         if not isinstance(message, dict):
             raise Broken("a message that is no object")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from pathlib import Path
+
 import numpy as np
 from iobench.kernels import streaming
 from iobench.kernels.chasing import Chasing
@@ -9,9 +13,12 @@ from iobench.kernels.gathering import Gathering
 from iobench.kernels.team import pinned
 from iobench.units import KIB
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 
 def main() -> None:
     streaming.compile_all()
+    rdma_loops()
     data = np.zeros(64 * KIB + 64, np.uint8)
     data = data[-int(data.ctypes.data) % 64 :][: 64 * KIB]
     with pinned(1) as team:
@@ -26,6 +33,14 @@ def main() -> None:
         gather = Gathering.over(data[: 16 * KIB], data[32 * KIB : 48 * KIB], 4 * KIB, 1, team)
         gather.take(1)
         gather.check()
+
+
+def rdma_loops() -> None:
+    """Compile the loops of RDMA on a device that is made of callbacks."""
+    import rdma_sides
+
+    with tempfile.TemporaryDirectory() as folder:
+        rdma_sides.use_all_loops(Path(folder))
 
 
 if __name__ == "__main__":

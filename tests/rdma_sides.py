@@ -1,0 +1,83 @@
+"""Two sides of a measurement in one process, on the device of fake_verbs: what ranks and hosts are otherwise."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from iobench.ranks.child import Rank
+from iobench.ranks.shared import SharedState
+from iobench.rdma import side
+from iobench.rdma.setup import Setup
+from iobench.topology.sysfs import Tree
+
+import fake_verbs
+
+
+def sysfs(
+    root: Path, gids: tuple[tuple[str, str], ...] = (("0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"),)
+) -> Tree:
+    """Write a machine with one RoCE port, fake0/1, below ``root``."""
+    folder = root / "sys/class/infiniband/fake0/ports/1"
+    for name in ("gids", "gid_attrs/types", "counters", "hw_counters"):
+        (folder / name).mkdir(parents=True)
+    (folder / "state").write_text("4: ACTIVE\n")
+    (folder / "link_layer").write_text("Ethernet\n")
+    for index, (gid, kind) in enumerate(gids):
+        (folder / "gids" / str(index)).write_text(f"{gid}\n")
+        (folder / "gid_attrs/types" / str(index)).write_text(f"{kind}\n")
+    (folder / "hw_counters/sent_pkts").write_text("17\n")
+    return Tree(str(root))
+
+
+class Sides:
+    """Both sides; ``call`` is that of a Pair."""
+
+    apart = False
+
+    def __init__(self, tree: Tree, flat: bool = True) -> None:
+        loaded = fake_verbs.loaded(flat)
+        self.sides = []
+        for number in (0, 1):
+            one = object.__new__(side.Side)
+            rank = Rank(number, 2, number, {}, SharedState(SharedState.create(2), 2), crowded=True)
+            one.begin(rank, loaded, tree)
+            self.sides.append(one)
+        self.pool = ThreadPoolExecutor(2)
+
+    def call(self, method: str, deadline: float = 10.0, **arguments: Any) -> list[Any]:
+        futures = [self.pool.submit(getattr(one, method), **arguments) for one in self.sides]
+        return [future.result(deadline) for future in futures]
+
+    def join(self, setup: Setup) -> list[dict[str, Any]]:
+        infos = self.call("prepare", setups=[setup.to_dict()] * 2)
+        return self.call("connect", peers=infos)
+
+    def close(self) -> None:
+        for one in self.sides:
+            one.close()
+        self.pool.shutdown()
+
+
+def use_all_loops(folder: Path) -> None:
+    """Use each compiled loop once."""
+    sides = Sides(sysfs(folder))
+    try:
+        for setup in (Setup("write", 64), Setup("read", 64), Setup("send", 64, qps=2, depth=16, every=4)):
+            sides.join(setup)
+            sides.call("exchange", 120.0, count=2, verify=True)
+            sides.call("fill", turn=1)
+            sides.call("stream", 120.0, total=32, marks=[8, 16], both=True)
+            sides.call("check", turn=1, both=setup.verb != "read")
+        sides.join(Setup("write", 8, depth=4, every=4))
+        sides.call("post", 120.0, count=2, batch=4)
+        sides.join(Setup("write", 64, flows=2))
+        sides.call("load", on=True)
+        sides.call("exchange", 120.0, count=2, verify=False)
+        sides.call("load", on=False)
+    finally:
+        sides.close()
+
+
+__all__ = ["Sides", "sysfs", "use_all_loops"]
