@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from iobench import cli, sources
 from iobench.errors import UserError
-from iobench.report import comparing, heatmap
+from iobench.report import comparing, contrast_figures, heatmap
 from iobench.report.contrasted import parse_sizes
 from iobench.units import GB, KIB, MIB, US
 from tests.conftest import ROOT
@@ -212,3 +212,31 @@ def test_a_size_that_no_source_states_is_compared_by_rate(tmp_path):
     assert {m.sizes for m in copies} == {(0,)}
     ratios = [fight.ratios[0].value for m in copies for fight in m.duels]
     assert min(ratios) == pytest.approx(0.5, rel=0.01)
+
+
+def test_mixed_sets_two_modes_of_one_machine_against_each_other(tmp_path):
+    """The same points in two modes are not "in both runs"; --mixed is what the refusal advises."""
+    point = {"op": "all_reduce", "ranks": 8}
+    sizes = [1 << step for step in range(10, 26)]
+    for mode, start in (("graph", 10 * US), ("eager", 30 * US)):
+        save(run_of(hockney("allreduce", sizes, start, 100 * GB, point=point, mode=mode)), tmp_path / mode)
+    plain, mixed = (
+        invoke(tmp_path / "graph", tmp_path / "eager", "--summary", *more).stdout for more in ((), ("--mixed",))
+    )
+    assert "--mixed compares them all the same" in plain
+    assert "A is faster" in mixed
+    assert "**mind**: mode differs: A: graph; B: eager" in mixed
+
+
+def test_limits_of_several_curves_are_told_apart_in_grey():
+    names = ["h100-8gpu-nvlink-aws", "a100-16gpu-2nodes-hdr"]
+    runs = [sources.open(f"published:{name}") for name in names]
+    (match,) = comparing.Asked(runs, names, where={"inplace": ["false"]}).contrast.matches
+    (rate,) = [found for found in contrast_figures.figures_of(match, 1) if found.name.endswith("rate")]
+    (axes,) = rate.build().axes
+    limits = [line for line in axes.lines if line.get_markevery() == [-1]]
+    assert [line.get_marker() for line in limits] == ["o", "s"]
+    assert axes.get_title(loc="left") == "bus bandwidth, GB/s"
+    assert "marker" in rate.caption
+    (matrix,) = [found for found in contrast_figures.figures_of(match, 1) if found.name.endswith("map")]
+    assert "fastest" in matrix.build().axes[0].get_title(loc="left")

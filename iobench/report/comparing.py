@@ -54,7 +54,7 @@ class Asked:
     @property
     def over_sizes(self) -> bool:
         """Tell whether the comparison over sizes says more than the one point by point."""
-        if self.points is None or self.at:
+        if self.points is None or self.at or self.mixed:
             return True
         matches = self.contrast.matches
         if not self._own:

@@ -96,7 +96,7 @@ def _caption(match: Match, chart: Chart) -> str:
         parts.append(
             f"Dashed: rate of the links of {', '.join(limited)}; what reduces in the switch or along a tree may"
         )
-        parts.append("pass it.")
+        parts.append("pass it. Each ends in its curve's marker where they differ.")
     return " ".join(parts)
 
 
@@ -136,6 +136,7 @@ def _map(match: Match, name: str) -> ContrastFigure:
         for letter in letters
     ]
     title, alt = "Time over the fastest one's", "; ".join(f"{c.letter}: {c.name}" for c in match.curves)
+    above = "time over that of the fastest (1 is the fastest)"
     caption = "Time over that of the fastest at each size: 1 is the fastest. Hatched: not measured there."
     columns = [format_size(size) for size in sizes]
-    return ContrastFigure(name, title, caption, alt, lambda: heatmap.figure(letters, columns, values))
+    return ContrastFigure(name, title, caption, alt, lambda: heatmap.figure(letters, columns, values, title=above))

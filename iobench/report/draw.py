@@ -120,7 +120,9 @@ def _log(chart: Chart) -> bool:
 
 
 def _y_title(chart: Chart) -> str:
-    return "GB/s" if chart.y == "bandwidth" else "time per operation"
+    if chart.y != "bandwidth":
+        return "time per operation"
+    return f"{chart.title.lower()}, GB/s" if chart.linear else "GB/s"
 
 
 def _draw_curve(axes: Any, curve: Curve, number: int) -> None:
@@ -163,7 +165,7 @@ def _y_view(chart: Chart, log: bool) -> tuple[float, float]:
 
 
 def _draw_limits(axes: Any, chart: Chart) -> None:
-    """Draw the limit once where all curves share it, else one for each in its colour."""
+    """Draw the limit once where all curves share it, else one for each, with its curve's colour and marker."""
     per_curve = [[(m.x, m.limit) for m in curve.marks if m.limit] for curve in chart.curves]
     shared: dict[Any, set[str]] = {}
     for limits in per_curve:
@@ -174,14 +176,17 @@ def _draw_limits(axes: Any, chart: Chart) -> None:
         _limit_line(axes, together, INK)
         return
     for number, limits in enumerate(per_curve):
-        _limit_line(axes, sorted(limits), COLOURS[number % len(COLOURS)])
+        _limit_line(axes, sorted(limits), COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
 
 
-def _limit_line(axes: Any, limits: list[tuple[Any, float]], colour: str) -> None:
+def _limit_line(axes: Any, limits: list[tuple[Any, float]], colour: str, marker: str = "") -> None:
     if len(limits) == 1:
         axes.plot(*zip(*limits, strict=True), marker="_", color=colour, markersize=14, zorder=2)
     elif limits:
-        axes.plot(*zip(*limits, strict=True), color=colour, linestyle=(0, (7, 3)), linewidth=0.9, zorder=2)
+        axes.plot(
+            *zip(*limits, strict=True), color=colour, linestyle=(0, (7, 3)), linewidth=0.9, zorder=2,
+            marker=marker, markevery=[-1], markersize=4.2, markerfacecolor=PAPER, markeredgewidth=0.9,
+        )  # fmt: skip
 
 
 def _x_axis(axes: Any, chart: Chart) -> None:

@@ -32,14 +32,16 @@ def figure(
     names: tuple[str, str] = ("", "message size"),
     text: Callable[[float], str] | None = None,
     highest: float | None = None,
+    title: str = "",
 ) -> Figure:
     """Return the matrix [row][column] of positive numbers; darker is more, by logarithm from ``lowest`` to ``highest``.
 
-    None is hatched. ``names`` are those of the rows' and the columns' axis, ``text`` writes a cell's number.
+    None is hatched. ``names`` are those of the rows' and the columns' axis, ``text`` writes a cell's number,
+    ``title`` says what the numbers are.
     """
     known = [value for row in values for value in row if value is not None]
     most = max([*known, lowest * 1.5, highest or 0.0])
-    made = Figure(figsize=(WIDTH, 0.62 + 0.3 * len(rows)), layout="constrained")
+    made = Figure(figsize=(WIDTH, 0.62 + 0.3 * len(rows) + 0.2 * bool(title)), layout="constrained")
     axes = made.add_subplot()
     for y, row in enumerate(values):
         for x, value in enumerate(row):
@@ -51,6 +53,8 @@ def figure(
     axes.tick_params(length=0)
     axes.set_ylabel(names[0])
     axes.set_xlabel(names[1])
+    if title:
+        axes.set_title(title, loc="left", fontsize=9.2, color=MUTED, pad=5)
     for side in axes.spines.values():
         side.set_visible(False)
     return made
