@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iobench import busbytes
 from iobench._callable import make_callable
 from iobench.errors import UserError
 from iobench.fit import kinds, machine_models
 from iobench.fit.fitted import Fitted
 from iobench.fit.machine_models import MachineModels
-from iobench.fit.scale.formulas import bus_factor
 from iobench.fit.scale.model import ScaleModel
 from iobench.units import format_rate, format_seconds, format_size
 
@@ -61,7 +61,7 @@ class Forecast:
         """Bus bandwidth in bytes/s, None for what is no collective."""
         if not self.query.op or self.query.ranks < 2 or self.algbw is None:
             return None
-        return self.algbw * bus_factor(self.query.op, self.query.ranks)
+        return self.algbw * busbytes.factor(self.query.op, self.query.ranks)
 
     def text(self) -> str:
         """Return the forecast in lines for a terminal."""

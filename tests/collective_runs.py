@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from iobench import busbytes
 from iobench.fit.scale import formulas
 from iobench.record import Line, Run
 from iobench.units import GB, US
@@ -17,7 +18,7 @@ BASE, HOP, RATE = 4 * US, 1 * US, 300 * GB
 
 def seconds(op: str, ranks: int, nbytes: int) -> float:
     """Return the time of the known machine."""
-    wire = formulas.bus_factor(op, ranks)
+    wire = busbytes.factor(op, ranks)
     return BASE + formulas.ring_steps(op, ranks) * HOP + wire * nbytes / RATE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from iobench import sources
+from iobench import busbytes, sources
 from iobench.errors import UserError
 from iobench.fit import curvetable
 from iobench.fit.model import Measured
@@ -20,7 +20,7 @@ SIZES = [512 << step for step in range(21)]
 def ring(
     op: str, ranks: int, nbytes: float, *, base: float = 4 * US, hop: float = 1 * US, rate: float = 300 * GB
 ) -> float:
-    steps, wire = formulas.ring_steps(op, ranks), formulas.bus_factor(op, ranks)
+    steps, wire = formulas.ring_steps(op, ranks), busbytes.factor(op, ranks)
     return base + steps * hop + wire * nbytes / rate
 
 

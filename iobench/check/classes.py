@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from iobench import busbytes
 from iobench.check import collective
 from iobench.check.bottleneck import Limit
 from iobench.paths import data_dir
@@ -41,7 +42,7 @@ class Machine:
         """Return the least time that the line's bytes need on this class of machine, None where that is unknown."""
         if not line.moved > 0:
             return None
-        if str(line.point.get("op", "")) in collective.OPS:
+        if str(line.point.get("op", "")) in busbytes.OPS:
             return self._collective(line)
         found = _COPIES.get(line.probe, lambda _machine, _line: None)(self, line)
         if found is None:

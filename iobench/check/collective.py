@@ -15,9 +15,6 @@ import re
 from dataclasses import dataclass
 
 NVLS_FROM = 5  # ranks from which NCCL takes NVLS by itself (8 x H200, NCCL 2.27.7: 4 ring, 5 NVLS; ml-engineering)
-OPS = frozenset(
-    ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "sendrecv", "gather", "scatter")
-)
 _IN_SWITCH = re.compile(r"nvls|collnet|sharp", re.IGNORECASE)
 _NETWORKS = frozenset(("ib", "roce", "efa", "socket"))
 
@@ -28,12 +25,6 @@ class Cap:
 
     bytes_per_s: float
     where: str
-
-
-def bus_share(op: str, ranks: int) -> float:
-    """Return bus bytes over the bytes of the algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
-    rounds = {"all_reduce": 2, "broadcast": 0, "reduce": 0, "sendrecv": 0}.get(op, 1)
-    return rounds * (ranks - 1) / ranks if rounds else 1.0
 
 
 def in_switch(op: str, ranks: int, algo: str, switch: bool) -> bool:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from iobench import published
-from iobench.check import collective
+from iobench import busbytes, published
 from iobench.check.classes import Machine, machine_named, machine_of
 from iobench.claims.table import Claim
 from iobench.paths import data_dir
@@ -51,7 +50,7 @@ def table() -> dict[str, Any]:
 
 def rate(claim: Claim) -> Rate | None:
     """Return the highest rate physics allows, None where the claim names no link and no known machine."""
-    if claim.op in collective.OPS:
+    if claim.op in busbytes.OPS:
         return _collective(claim)
     if claim.link is None:
         return None
@@ -72,7 +71,7 @@ def floor(claim: Claim) -> tuple[float, str, str] | None:
 def measured(claim: Claim) -> list[Measured]:
     """Return what was measured of such an operation: rows of bounds.toml and published curves, the nearest first."""
     rows = [_row(row) for row in table()["measured"] if _about(row, claim)]
-    curves = list(_curves(claim)) if claim.op in collective.OPS and claim.nbytes else []
+    curves = list(_curves(claim)) if claim.op in busbytes.OPS and claim.nbytes else []
     return [*sorted(curves, key=lambda found: found.low), *rows]
 
 
@@ -83,7 +82,7 @@ def _collective(claim: Claim) -> Rate | None:
     found = machine.cap(claim.op, claim.ranks, max(claim.nodes, 1), claim.transport, claim.algo)
     if found is None:
         return None
-    share = collective.bus_share(claim.op, claim.ranks)
+    share = busbytes.factor(claim.op, claim.ranks)
     return Rate(found[0].bytes_per_s, share, f"{found[0].where}{machine.of}, per GPU and direction", found[1])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from iobench.check import collective
+from iobench import busbytes
 from iobench.claims import bounds
 from iobench.claims.bounds import Measured, Rate
 from iobench.claims.table import Claim
@@ -120,4 +120,4 @@ def _possible(claim: Claim, rate: Rate | None) -> Ruling:
 
 def _rate_words(claim: Claim, rate: Rate) -> str:
     shown = format_rate((claim.bytes_per_s or 0.0) * rate.share)
-    return f"bus bandwidth {shown}" if claim.op in collective.OPS else shown
+    return f"bus bandwidth {shown}" if claim.op in busbytes.OPS else shown

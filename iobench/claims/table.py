@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iobench.check import collective
+from iobench import busbytes
 from iobench.errors import UserError
 from iobench.paths import data_dir
 from iobench.units import GB, MS, NS, US, parse_size
@@ -33,7 +33,7 @@ COLUMNS = (
     "what", "op", "machine", "ranks", "nodes", "algo", "transport", "link", "stages", "nbytes", *_TIMES, "GBps",
     "plus_minus", "note",
 )  # fmt: skip
-OPS = (*sorted(collective.OPS), "copy", "read", "load")
+OPS = (*busbytes.OPS, "copy", "read", "load")
 _LINK = re.compile(r"(pcie|nvlink)(\d)x(\d{1,2})")
 _MOST = 10_000
 

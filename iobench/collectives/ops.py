@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iobench import busbytes
 from iobench.errors import UserError
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
@@ -32,7 +33,7 @@ class Op:
 
     def factor(self, ranks: int) -> float:
         """Return bus bytes over nbytes."""
-        return {"2(n-1)/n": 2 * (ranks - 1) / ranks, "(n-1)/n": (ranks - 1) / ranks, "1": 1.0}[self.bus]
+        return busbytes.factor(self.name, ranks)
 
     def moved(self, nbytes: int, ranks: int) -> int:
         """Return the bus bytes of one operation."""

@@ -8,10 +8,10 @@ alltoall, and PP with busbw; null for none. Units: SimAI takes a figure times 2^
 
 from __future__ import annotations
 
+from iobench import busbytes
 from iobench.errors import UserError
 from iobench.export.format import Format, Options, Source, widest
 from iobench.fit.scale.curve import Curve
-from iobench.fit.scale.formulas import bus_factor
 from iobench.fit.scale.model import ScaleModel
 from iobench.units import GIB, format_size
 
@@ -44,7 +44,7 @@ def _rate(model: ScaleModel | None, several: bool, nbytes: int) -> float | None:
     if not curve.smallest <= size <= curve.largest:
         span = f"{format_size(curve.smallest)} to {format_size(curve.largest)}"
         raise UserError(f"{model.op} was measured from {span}: choose --nbytes in that range")
-    return bus_factor(model.op, curve.ranks) * size / curve.at(size)
+    return busbytes.factor(model.op, curve.ranks) * size / curve.at(size)
 
 
 def _curve(model: ScaleModel | None, several: bool) -> Curve | None:

@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from iobench import busbytes
 from iobench.export.format import Format, Options, Source
 from iobench.fit import kinds
 from iobench.fit.fitted import Fitted
 from iobench.fit.model import Measured
-from iobench.fit.scale.formulas import COLLECTIVES, bus_factor
 from iobench.units import GB, US
 
 COLUMNS = ("probe", "mode", "series", "nbytes", "time_us", "low_us", "high_us", "algbw_GBps", "busbw_GBps")
@@ -48,9 +48,9 @@ def _rows(one: Fitted) -> Iterator[list[Any]]:
 
 def _busbw(one: Fitted, point: Measured) -> str:
     op, ranks = one.axes.get("op"), one.axes.get("ranks")
-    if op not in COLLECTIVES or not isinstance(ranks, int):
+    if op not in busbytes.OPS or not isinstance(ranks, int):
         return ""
-    return _digits(bus_factor(str(op), ranks) * point.nbytes / point.seconds / GB)
+    return _digits(busbytes.factor(str(op), ranks) * point.nbytes / point.seconds / GB)
 
 
 def _digits(value: float) -> str:

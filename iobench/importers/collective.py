@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iobench import busbytes
 from iobench.importers.imported import tell_apart
 from iobench.importers.torun import MOST_LAUNCHES
 from iobench.record import Line
@@ -23,9 +24,7 @@ OPS = {
     "hypercube": "hypercube",
 }  # fmt: skip
 UNSURE = "(all_gather or all_to_all)"  # the same bus bytes, so a rate can be formed; the point gets no op
-_TWICE = ("all_reduce",)
-_SHARED = (UNSURE, "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube", "all_to_allv")
-_WHOLE = ("broadcast", "reduce", "sendrecv")
+_ROUNDS = busbytes.ROUNDS | {UNSURE: 1, "hypercube": 1, "all_to_allv": 1}
 
 # name in the log -> (canonical name, bytes of one element)
 DTYPES = {
@@ -44,13 +43,12 @@ _MOST_RANKS = 1 << 20
 
 def rounds(op: str) -> int | None:
     """Return k of the bus factor k(n-1)/n, 0 for a factor of 1, None where the operation has no definition."""
-    return 2 if op in _TWICE else 1 if op in _SHARED else 0 if op in _WHOLE else None
+    return _ROUNDS.get(op)
 
 
 def factor(op: str, ranks: int) -> float:
     """Return bus bytes over nbytes."""
-    k = rounds(op)
-    return k * (ranks - 1) / ranks if k else 1.0
+    return busbytes.of_rounds(rounds(op) or 0, ranks)
 
 
 def moved_of(op: str, nbytes: int, ranks: int) -> tuple[int, str]:
@@ -79,7 +77,7 @@ def parts_of(count: int, elements: int) -> int:
 
 def fits(op: str, parts: int) -> bool:
     """Tell whether an operation prints such a count: the whole buffer, or one rank's part of it."""
-    return parts == 1 if rounds(op) == 0 or op in _TWICE else parts != 1
+    return parts == 1 if rounds(op) in (0, 2) else parts != 1
 
 
 def guess_op(redop: str, root: int, parts: int, unchecked: bool) -> str:

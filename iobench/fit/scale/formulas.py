@@ -11,10 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "sendrecv",
-)  # fmt: skip
-_SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+from iobench import busbytes
 
 
 @dataclass(frozen=True)
@@ -29,26 +26,19 @@ class Axis:
 
 def within(op: str) -> Axis:
     """Return the axis of ranks inside one node: a ring (all-to-all: n-1 messages of each rank)."""
-    return Axis("ranks", lambda n: ring_steps(op, n), lambda n: bus_factor(op, n), "ring")
+    return Axis("ranks", lambda n: ring_steps(op, n), lambda n: busbytes.factor(op, n), "ring")
 
 
 def between(op: str) -> Axis:
     """Return the axis of nodes with as many ranks each: a tree's hops for all-reduce, a ring's for the others."""
     if op == "all_reduce":
-        return Axis("nodes", lambda n: 2 * math.log2(n), lambda n: bus_factor(op, n), "tree")
-    return Axis("nodes", lambda n: ring_steps(op, n), lambda n: bus_factor(op, n), "ring")
+        return Axis("nodes", lambda n: 2 * math.log2(n), lambda n: busbytes.factor(op, n), "tree")
+    return Axis("nodes", lambda n: ring_steps(op, n), lambda n: busbytes.factor(op, n), "ring")
 
 
 def ring_steps(op: str, ranks: int) -> float:
     """Return the hops of a ring that follow each other: 2(n-1) for all-reduce, n-1 for the others."""
     return float(2 * (ranks - 1) if op == "all_reduce" else ranks - 1)
-
-
-def bus_factor(op: str, ranks: int) -> float:
-    """Return busbw over algbw: the bytes that a ring sends over each link, per S."""
-    if op == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if op in _SHARED else 1.0
 
 
 def nvls_factor(ranks: int) -> float:

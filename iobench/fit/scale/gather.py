@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iobench import check
+from iobench import busbytes, check
 from iobench.errors import UserError
 from iobench.fit import kinds
 from iobench.fit.fitted import Fitted
@@ -15,7 +15,6 @@ from iobench.fit.fitter import fit
 from iobench.fit.model import FitPoint, Measured
 from iobench.fit.scale import nvls
 from iobench.fit.scale.curve import Curve
-from iobench.fit.scale.formulas import COLLECTIVES
 from iobench.fit.scale.model import ScaleModel
 from iobench.record import Record, Run, dumps
 
@@ -44,7 +43,7 @@ def collectives(run: Run) -> list[Group]:
 def is_collective(point: Mapping[str, Any]) -> bool:
     """Tell whether a point is a collective's with a size and a number of ranks."""
     counts = all(isinstance(point.get(name), int) and point[name] > 0 for name in ("ranks", "nbytes"))
-    return counts and point.get("op") in COLLECTIVES
+    return counts and point.get("op") in busbytes.OPS
 
 
 def series(groups: Iterable[Group], seed: int = 0) -> list[Fitted]:

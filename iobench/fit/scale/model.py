@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from iobench import busbytes
 from iobench.errors import UserError
 from iobench.fit.model import REACH
 from iobench.fit.scale import nvls
 from iobench.fit.scale.curve import Curve
-from iobench.fit.scale.formulas import between, bus_factor, within
+from iobench.fit.scale.formulas import between, within
 from iobench.fit.scale.rules import Ladder
 from iobench.fit.series import Parameter
 from iobench.units import format_size
@@ -258,4 +259,4 @@ def _ranged(values: list[float], unit: str) -> Parameter:
 
 def busbw(op: str, ranks: int, nbytes: int, seconds: float) -> float:
     """Return bus bandwidth in bytes/s (nccl-tests doc/PERFORMANCE.md)."""
-    return bus_factor(op, ranks) * nbytes / seconds
+    return busbytes.factor(op, ranks) * nbytes / seconds

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from iobench import busbytes
 from iobench.fit.scale.curve import Curve
-from iobench.fit.scale.formulas import bus_factor, nvls_factor
+from iobench.fit.scale.formulas import nvls_factor
 from iobench.topology.graph import Topology
 from iobench.units import MIB, US
 
@@ -76,5 +77,5 @@ def foreseen(curve: Curve, ranks: int, nbytes: float) -> float | None:
     if len(points) < 2 or points[1].seconds <= points[0].seconds or points[1].nbytes < 16 * FIRST_NBYTES:
         return None
     ring = (points[1].nbytes - points[0].nbytes) / (points[1].seconds - points[0].seconds)
-    rate = GAIN * ring * bus_factor("all_reduce", curve.ranks) / bus_factor("all_reduce", ranks)
+    rate = GAIN * ring * busbytes.factor("all_reduce", curve.ranks) / busbytes.factor("all_reduce", ranks)
     return START_SECONDS + nbytes / rate + FILL_SECONDS * nbytes / (nbytes + rate * FILL_SECONDS)
