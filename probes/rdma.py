@@ -95,8 +95,8 @@ MODELS = (
 
 _LATENCY = (2, 8, 64, 512, 4 * KIB, 64 * KIB, MIB)
 _STREAM = (64, KIB, 8 * KIB, 64 * KIB, MIB, 8 * MIB)
-_BASE = {"completion": "poll", "qps": 1, "depth": 1, "every": 1, "direction": "one", "load": 0}
-_DEEP = {"depth": 64, "every": 16}
+_BASE: dict[str, Any] = {"completion": "poll", "qps": 1, "depth": 1, "every": 1, "direction": "one", "load": 0}
+_DEEP: dict[str, Any] = {"depth": 64, "every": 16}
 _MOST_UD = 4 * KIB
 
 

@@ -8,7 +8,20 @@ from typing import Any
 
 from iobench.errors import UserError
 
-NAMES = ("dram", "loaded", "gather", "storage", "weights", "gpu", "nccl", "repeat", "startup", "importing", "records")
+NAMES = (
+    "dram",
+    "loaded",
+    "gather",
+    "storage",
+    "weights",
+    "gpu",
+    "nccl",
+    "rdma",
+    "repeat",
+    "startup",
+    "importing",
+    "records",
+)
 ALIASES = {"pcie": "gpu", "p2p": "gpu", "hbm": "gpu", "allreduce": "nccl", "cxl": "gather"}
 PEERS = {
     "dram": ("likwid-bench", "mbw", "mlc"),
@@ -16,6 +29,7 @@ PEERS = {
     "weights": ("fio",),
     "gpu": ("nvbandwidth",),
     "nccl": ("all_reduce_perf",),
+    "rdma": ("ib_write_lat", "ib_send_lat", "ib_read_lat", "ib_write_bw"),
 }
 
 

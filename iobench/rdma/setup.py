@@ -82,8 +82,9 @@ class Setup:
             wanted = {"int": int, "bool": bool, "str": str}[str(known[name].type)]
             if type(value) is not wanted:
                 raise UserError(f"{name} of a set-up is a {wanted.__name__}, not {value!r:.40}")
-            if wanted is int and not _LEAST.get(name, 0) <= value <= _MOST.get(name, _DEFAULT_MOST):
-                raise UserError(f"{name}={value} is out of range: {_LEAST.get(name, 0)} to {_MOST.get(name)}")
+            if type(value) is int and not _LEAST.get(name, 0) <= value <= _MOST.get(name, _DEFAULT_MOST):
+                most = _MOST.get(name, _DEFAULT_MOST)
+                raise UserError(f"{name}={value} is out of range: {_LEAST.get(name, 0)} to {most}")
         if not {"verb", "nbytes"} <= set(data):
             raise UserError("a set-up needs verb and nbytes")
         return cls(**data).checked()

@@ -95,7 +95,8 @@ class Slow:
         """Send ``total`` messages with the set-up's depth; return when each of ``marks`` was done (ns)."""
         setup = self.endpoint.setup
         posted, done = [0] * setup.qps, [0] * setup.qps
-        share, finished, stamps = total // setup.qps, 0, []
+        share, finished = total // setup.qps, 0
+        stamps: list[int] = []
         while finished < total:
             for qp in range(setup.qps):
                 while posted[qp] < share and posted[qp] - done[qp] < setup.depth:

@@ -22,6 +22,8 @@ PACKAGES = {
     "rdma-core": "/usr/lib/udev/rules.d/60-rdma-ndd.rules",
     "ibverbs-providers": "/etc/libibverbs.d",
     "ibverbs-utils": "ibv_devices",
+    "python3-pyverbs": "/usr/lib/python3/dist-packages/pyverbs",
+    "perftest": "ib_write_lat",
 }
 SYSTEM_FOLDERS = ":/usr/local/sbin:/usr/sbin:/sbin"
 INSTALL = "apt-get install -y --no-install-recommends " + " ".join(PACKAGES)

@@ -1,0 +1,100 @@
+"""RDMA over soft-RoCE: every operation, what goes wrong, the probe itself, and perftest beside it in the same guest."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from typing import Any
+
+import pytest
+from iobench import check, fit
+from iobench.record import Run
+
+from lab import cli, setup
+from lab.rdma_operations import COUNT, EVENTS, LARGE, OPERATIONS, STREAMS
+from lab.vm import Guest
+
+
+@pytest.fixture(scope="module")
+def said(guest: Guest) -> dict[str, Any]:
+    """What the two processes in the guest said of each operation."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in cli.environment().items()]
+    done = guest.run(" ".join(["env", *words, sys.executable, "-m", "lab.rdma_operations"]), timeout=600)
+    if "needs pyverbs" in done.err:
+        pytest.skip(f"Debian's python3-pyverbs is for another Python than {sys.version.split()[0]}")
+    assert done.code == 0, done.text
+    return dict(json.loads(done.out.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def probed(guest: Guest, said: dict[str, Any]) -> Run:
+    """The probe as a user runs it: small."""
+    narrowed = "-a nbytes=8,2K -a depth=1,16 -a every=1,4 -a qps=1 -a test=latency,bandwidth"
+    cli.call(guest, cli.run_line("rdma", f"rdma {narrowed}"), timeout=600)
+    return cli.measured(guest, "rdma")
+
+
+def test_ten_thousand_of_each_without_a_wrong_byte(said: dict[str, Any]) -> None:
+    for verb, transport, _ in OPERATIONS:
+        assert said[f"{transport} {verb}"]["count"] == COUNT
+        facts = said[f"{transport} {verb}"]["facts"]
+        assert facts["loop"] == "native"
+        assert facts["port"] == f"{setup.RDMA_DEVICE}/1"
+        assert "RoCE v2, routable" in facts["gid"]
+
+
+def test_events_large_messages_and_loops_in_python(said: dict[str, Any]) -> None:
+    assert all(said[f"{transport} {verb} events"]["count"] == 200 for verb, transport, _ in EVENTS)
+    assert all(said[f"{transport} {verb} {nbytes}"]["count"] == 4 for verb, transport, nbytes in LARGE)
+    python, compiled = said["RC send pyverbs"]["facts"], said["RC send"]["facts"]
+    assert python["loop"] == "pyverbs"
+    assert python["seconds_per_empty_poll"] > 2 * compiled["seconds_per_empty_poll"] > 0
+
+
+def test_streams_arrive_whole(said: dict[str, Any]) -> None:
+    for verb, transport, nbytes in STREAMS:
+        for both in (False, True):
+            told = said[f"stream {transport} {verb} {'both' if both else 'one'}"]
+            assert told["compared"] == 2 * nbytes * (2 if both else 1)
+            if transport == "RC" and verb == "send":
+                assert [count for count in told["received"] if count is not None] == [320] * (2 if both else 1)
+
+
+def test_small_messages_while_bulk_flows_run(said: dict[str, Any]) -> None:
+    assert said["load"]["count"] == 100
+    assert all(side["messages"] > 0 for side in said["load"]["moved"])
+
+
+def test_what_goes_wrong_is_said_as_it_is(said: dict[str, Any]) -> None:
+    for name, text in {
+        "wrong_key": "remote access error",
+        "wrong_address": "remote access error",
+        "no_receive": "no receive posted",
+        "full_queue": "the queue is full",
+        "killed": "rank 1 killed by signal 9",
+    }.items():
+        assert text in said[name]["text"], said[name]
+        assert said[name]["error"] == "RankFailed"
+        assert said[name]["seconds"] < 60
+
+
+def test_the_probe(probed: Run) -> None:
+    failed = [f"{record.point} {record.reason}" for record in probed if record.status == "failed"]
+    assert not failed
+    measured = [record for record in probed if record.used]
+    assert {record.point["verb"] for record in measured} >= {"write", "read", "send", "write_imm", "atomic_fadd"}
+    assert all(line.verified for record in measured for line in record.used)
+    verdicts = check.judge(probed)
+    assert {verdicts[record.key].status for record in measured} == {"emulated"}
+    assert not any(fitted.model for fitted in fit.fit_run(probed))
+    for record in measured:
+        assert record.first.evidence["sent_by_port"][0]["sent_pkts"] > 0
+
+
+def test_latency_beside_perftest(guest: Guest, said: dict[str, Any]) -> None:
+    done = guest.run(cli.script("crosscheck rdma --quick"), timeout=600)
+    assert "PASS: typical latency" in done.out, done.text
+    assert "PASS: larger messages" in done.out, done.text
+    assert re.search(r"^send 8 B +\S+ us +\S+ us", done.out, re.MULTILINE), done.text
