@@ -106,7 +106,7 @@ def test_toml_says_the_same(tmp_path):
     ("x,all_reduce,A100,0,1,nvlink,,8,1,,,", "0 is no positive number"),
     ("x,all_reduce,A100,1.5,1,nvlink,,8,1,,,", "1.5 is no number of ranks"),
     ("x,all_reduce,A100,8,1,nvlink,,many,1,,,", "csv: claim 1: 'many'"),
-    ("x,frobnicate,A100,8,1,nvlink,,8,1,,,", "unknown op 'frobnicate'; it is one of all_gather, all_reduce"),
+    ("x,frobnicate,A100,8,1,nvlink,,8,1,,,", "unknown op 'frobnicate'; it is one of all_reduce, all_gather"),
     ("x,copy,,,,pcie,pcie4x16,8,1,,,,,", "a cell without a name"),
     ("x,copy,,,,pcie,pci4x16,8,1,,,", "no link"),
     ("x,copy,,,,pcie,pcie4x16,8,nan,,,", "no positive number"),
