@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 from iobench.errors import IobenchError, Unavailable, WrongData
-from iobench.storage import cache, files, through
+from iobench.storage import cache, cufile, files, load, through
 from iobench.storage.beside import kvik, loaders
 from iobench.storage.beside.loaders import Order
 from iobench.storage.beside.process import beside
+from iobench.storage.device import Counted
 from iobench.storage.files import Files
 from iobench.storage.filesystem import filesystem_of
 from iobench.storage.way import Way
@@ -189,6 +190,25 @@ def test_a_constructor_that_spins_is_ended(
     with pytest.raises(Unavailable, match="no sign of life for 2 s"):
         through.load(weights, Way("kvikio-warm"), "gpu", sampler, deadline=2.0)
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(("carried", "path"), [(2 * MIB, cufile.GDS_NVFS), (MIB, "compat in part"), (0, "compat")])
+def test_what_nvidia_fs_carried_is_named(
+    fakes: Path, weights: Files, sampler: Sampler, monkeypatch: pytest.MonkeyPatch, carried: int, path: str
+) -> None:
+    """A stand-in whose bytes come without read calls of the process, counted by nvidia-fs: all, half or none."""
+    counted = [0]
+
+    def nvfs() -> cufile.Nvfs:
+        counted[0] += 1
+        return cufile.Nvfs(True, carried * (counted[0] // 2), counted[0])
+
+    monkeypatch.setattr(cufile, "nvfs", nvfs)
+    if carried == 2 * MIB:
+        monkeypatch.setattr(load, "count", lambda *_: Counted(None, None, 0))
+    found = loaded(weights, "kvikio-warm", sampler)
+    assert found.verdict.path.startswith(path)
+    assert found.facts["nvidia_fs_bytes"] == [carried, carried]
 
 
 def test_kvikio_to_the_host_is_refused(fakes: Path, weights: Files, sampler: Sampler) -> None:

@@ -97,3 +97,10 @@ def test_the_label_is_what_counters_saw(
 
 def test_silent_counters_say_how_to_switch_them_on() -> None:
     assert "rw_stats_enabled" in cufile.judge(GIB, DISK, Nvfs(False)).notes[0]
+
+
+@pytest.mark.parametrize(("through", "calls", "gds"), [(2, 0, True), (1, 1, False), (2, 1, False), (1, 0, False)])
+def test_half_of_a_small_checkpoint_is_not_all_of_it(through: int, calls: int, gds: bool) -> None:
+    verdict = cufile.judge(2 * MIB, Counted(2 * MIB, 2 * MIB, calls * MIB), Nvfs(True, through * MIB, 4))
+    assert (verdict.path == cufile.GDS_NVFS) is gds
+    assert verdict.proven is gds

@@ -38,8 +38,8 @@ from iobench.units import KIB, MIB, format_rate, format_size
 
 DIRECT_BAR, WARM_BAR = 0.95, 0.9
 NBYTES, SHARDS = 512 * MIB, 2
-ROUNDS, QUICK_ROUNDS = 12, 5
-PICKING = 2  # rounds
+ROUNDS, QUICK_ROUNDS = 14, 6
+PICKING = 4  # rounds
 LOADERS = ("safetensors", "fastsafetensors", "runai")
 
 Say = Callable[[str], Any]

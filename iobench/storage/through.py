@@ -75,7 +75,8 @@ def load(files: Files, way: Way, target: str, sampler: Sampler, deadline: float 
         timed = few(sampler, stage).collect(take)
         loads.finish()
         facts = loads.evidence() | child.facts | watch.evidence()
-    verdict = watch.judge(stage.nbytes, loads) if kvikio else _judge(stage.nbytes, loads)
+    counted = kvikio or any(one.read_bytes for one in watch.kernel)  # others may go through nvidia-fs as well
+    verdict = watch.judge(stage.nbytes, loads) if counted else _judge(stage.nbytes, loads)
     why = _why(files, sampler) if way.how == "kvikio" and not verdict.path.startswith("gds") else []
     return Loaded(timed, verdict, facts, [*verdict.notes, *why, *files.notes])
 
