@@ -72,7 +72,7 @@ AXES = {
     "threads": Axis((1, 4, 16), "threads that read; all but direct by 1 unless you name them", minimum=1),
     "block": Axis(
         (256 * KIB, MIB, 4 * MIB),
-        "bytes of one read; all but direct by 1 MiB unless you name them",
+        "bytes of one read; all but direct by 1 MiB (to a GPU 4 MiB) unless you name them",
         unit="bytes",
         minimum=SECTOR,
     ),
@@ -104,8 +104,15 @@ PLOTS = (
         "A checkpoint into memory, 1 MiB reads",
         x="threads",
         y="bandwidth",
-        series=("target", "method"),
-        where={"block": MIB},
+        series=("method",),
+        where={"block": MIB, "target": "host"},
+    ),
+    Plot(
+        "A checkpoint into GPU memory, 4 MiB reads",
+        x="threads",
+        y="bandwidth",
+        series=("method",),
+        where={"block": 4 * MIB, "target": "gpu"},
     ),
     Plot(
         "O_DIRECT reads of a checkpoint",
@@ -259,7 +266,8 @@ def _ways(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iter
     """Yield block and threads: the grid for O_DIRECT, few of each for the others unless the user named some."""
     blocks, threads = axes["block"], axes["threads"]
     if method != DIRECT:
-        blocks = (MIB,) if blocks == AXES["block"].values else blocks
+        usual = (MIB,) if target == "host" else (4 * MIB,)
+        blocks = usual if blocks == AXES["block"].values else blocks
         few = (1,) if target == "host" or method in BUFFERED[2:] else (1, 8)
         threads = few if threads == AXES["threads"].values else threads
     return ((block, count) for block in blocks for count in threads)

@@ -158,7 +158,8 @@ def ways(target: str) -> list[Way]:
     cpus = len(os.sched_getaffinity(0))
     direct = [Way("direct", threads, block) for threads, block in ((4, MIB), (8, 4 * MIB), (16, 4 * MIB), (16, MIB))]
     many = min(cpus, 8) if target == HOST else 8
-    warm = [Way("buffered-warm", threads, MIB) for threads in sorted({1, many})]
+    usual = MIB if target == HOST else 4 * MIB  # a ring of copies wants fewer, larger ones
+    warm = [Way("buffered-warm", threads, usual) for threads in sorted({1, many})]
     return [*direct, *warm, Way("buffered-warm", many, 256 * KIB), Way("mmap-warm", many, MIB),
             Way("buffered-cold", many, MIB), Way("mmap-cold", many, MIB)]  # fmt: skip
 
