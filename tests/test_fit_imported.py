@@ -92,7 +92,7 @@ def test_loaded_latencies_of_mlc_become_a_curve_over_bandwidth(tmp_path):
     assert one.model.parameters["L0"].value == pytest.approx(90 * NS, rel=0.02)
     assert one.model.parameters["Bmax"].value == pytest.approx(100 * GB, rel=0.02)
     (few,) = [one for one in fit.fit_run(importers.read(LOGS / "mlc-3.5-two-sockets-all-tables.txt")) if not one.model]
-    assert "4 loads: a loaded model needs 5; measure more, as in -a delay=" in few.reason
+    assert "4 loads: a loaded model needs 5; measure more, as in -a delay=0,64" in few.reason
 
 
 def test_a_tuning_log_is_enough_for_a_tuner_file(tmp_path):

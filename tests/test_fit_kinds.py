@@ -8,7 +8,7 @@ import pytest
 from iobench.errors import UserError
 from iobench.fit import FitPoint, Model, fit, fit_run
 from iobench.fit.hops import hops_seconds
-from iobench.units import GB, MIB, NS, US
+from iobench.units import GB, MIB, MS, NS, US
 
 from make_run import hockney, lines, run_of
 
@@ -231,3 +231,12 @@ def test_hops():
     assert hops_seconds({"ranks": 16, "nodes": 2, "transport": "ib"}) == pytest.approx(800 * NS)
     assert hops_seconds({"ranks": 16}) is None
     assert hops_seconds({"ranks": 1, "transport": "nvlink"}) is None
+
+
+def test_too_few_points_say_how_to_measure_more():
+    with pytest.raises(
+        UserError, match="3 sizes: a weights model needs 4; measure more, as in -a nbytes=.* -a shards="
+    ):
+        fit([FitPoint(n * MIB, [[n * MS]], {"files": 1}) for n in (1, 2, 3)], "weights")
+    with pytest.raises(UserError, match=r"give that by name \(-a test=latency\)"):
+        fit(messages("latency", "bandwidth"), "loggp").predict(4096)

@@ -53,8 +53,10 @@ def fit(
 
 
 def _too_few(count: int, kind: Kind) -> str:
-    noun, more = ("size", "as in -a nbytes=8:64M") if kind.axis != "bytes/s" else ("load", "as in -a delay=0:65536")
-    return f"{count} {noun}{'s' * (count != 1)}: a {kind.name} model needs {kind.least}; measure more, {more}"
+    noun = "load" if kind.axis == "bytes/s" else "size"
+    return (
+        f"{count} {noun}{'s' * (count != 1)}: a {kind.name} model needs {kind.least}; measure more, as in {kind.more}"
+    )
 
 
 def told(launches: int, aggregate: str) -> list[str]:

@@ -159,7 +159,9 @@ class Model:
         """Return the formula's value; its doubt is the leave-one-out error, twice for an interval."""
         if set(extra) != set(kind.extras):
             wanted = ", ".join(kind.extras) or "nothing else"
-            raise UserError(f"beside the size a {self.kind} model predicts from {wanted}: give that by name")
+            example = " ".join(f"-a {name}={value}" for name, value in self.measured[0].extra.items())
+            such = f" ({example})" if example else ""
+            raise UserError(f"beside the size a {self.kind} model predicts from {wanted}: give that by name{such}")
         seconds = self.curve(nbytes, **extra)
         if not math.isfinite(seconds):
             raise UserError(f"the {self.kind} model has no finite time there: what was measured does not tell it")

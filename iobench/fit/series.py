@@ -92,7 +92,7 @@ class Kind:
     rate), or bytes/s where a latency depends on the load.
     ``estimates(batch)`` fits many series of one shape at once, to what ``estimate`` gives for each; None where a
     kind cannot. ``region(nbytes, options)`` names the part of the model that a size supports, ``region_least`` how many
-    sizes each part needs: below that, disturbed measurements are better than none.
+    sizes each part needs: below that, disturbed measurements are better than none. ``more`` is how to measure more.
     """
 
     name: str
@@ -107,3 +107,4 @@ class Kind:
     predicts: Literal["ratio", "neighbours", "formula"] = "ratio"
     axis: Literal["bytes", "span", "bytes/s"] = "bytes"
     estimates: Callable[[Batch], list[Estimate]] | None = None
+    more: str = "-a nbytes=8:64M"

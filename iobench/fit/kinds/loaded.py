@@ -138,4 +138,5 @@ KIND = Kind(
     curve=curve,
     predicts="formula",
     axis="bytes/s",
+    more="-a delay=0,64,128,256,1024",
 )

@@ -66,5 +66,12 @@ def _findings(fitted: linear.Linear, files: np.ndarray) -> list[str]:
 
 
 KIND = Kind(
-    "weights", "T = a + files*f + S/B", least=4, estimate=estimate, curve=curve, extras=("files",), predicts="formula"
+    "weights",
+    "T = a + files*f + S/B",
+    least=4,
+    estimate=estimate,
+    curve=curve,
+    extras=("files",),
+    predicts="formula",
+    more="-a nbytes=256M,1G -a shards=1,16",
 )
