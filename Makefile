@@ -114,7 +114,7 @@ compare: $(READY) ## compare runs: A=... B=..., or RUNS="A B C" (folders, logs, 
 published: $(READY) ## list the published curves to compare with, and whose numbers they are
 	@$(IOBENCH) published
 
-.PHONY: crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-weights crosscheck-gpu crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-rdma crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-weights crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
 crosscheck-loaded: $(READY) ## both ends of the loaded-latency curve beside the memory probe's chase and read, interleaved
@@ -127,6 +127,8 @@ crosscheck-weights: $(READY) ## loads of a checkpoint beside fio, safetensors, f
 	@$(IOBENCH) crosscheck weights $(ARGS)
 crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved
 	@$(if $(PEER),PEER=$(PEER)) $(IOBENCH) crosscheck gpu $(ARGS)
+crosscheck-rdma: $(READY) ## latencies and bandwidth of verbs beside perftest, interleaved
+	@$(IOBENCH) crosscheck rdma $(ARGS)
 crosscheck-nccl: $(READY) ## all-reduce beside nccl-tests (from PATH or PEER=...), interleaved; TRANSPORT=nvlink|shm|socket
 	@$(if $(PEER),PEER=$(PEER)) $(if $(TRANSPORT),TRANSPORT=$(TRANSPORT)) $(IOBENCH) crosscheck nccl $(ARGS)
 crosscheck-repeat: $(READY) ## two runs in a row: does the second lie in the first's intervals?

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from iobench.timing.sampler import Sampler
     from iobench.topology.graph import Topology
 
-_SIZES = tuple(1 << n for n in range(1, 31))  # 2 B to 1 GiB
+_LATENCY = (2, 8, 64, 512, 4 * KIB, 64 * KIB, MIB)
+_STREAM = (64, KIB, 8 * KIB, 64 * KIB, MIB, 8 * MIB)
+_SIZES = tuple(sorted({*_LATENCY, *_STREAM}))
 _VERBS = ("write", "read", "send", "write_imm", "atomic_fadd", "atomic_cas")
 
 AXES = {
@@ -68,7 +70,7 @@ AXES = {
     "traffic_class": Axis((0,), "of the global header (RoCE: DSCP and ECN), 0 to 255"),
     "gid": Axis((-1,), "index in the port's GID table; -1 is the best one", minimum=-1),
     "loop": Axis(("native",), "compiled code, or Python through pyverbs", choices=("native", "pyverbs")),
-    "nbytes": Axis(_SIZES, "one message; unless given some sizes", unit="bytes", minimum=1),
+    "nbytes": Axis(_SIZES, "one message; a sweep is 2:1G", unit="bytes", minimum=1),
 }
 LAUNCHES = 3
 POINT_SECONDS = 0.15
@@ -93,8 +95,6 @@ MODELS = (
     },
 )
 
-_LATENCY = (2, 8, 64, 512, 4 * KIB, 64 * KIB, MIB)
-_STREAM = (64, KIB, 8 * KIB, 64 * KIB, MIB, 8 * MIB)
 _BASE: dict[str, Any] = {"completion": "poll", "qps": 1, "depth": 1, "every": 1, "direction": "one", "load": 0}
 _DEEP: dict[str, Any] = {"depth": 64, "every": 16}
 _MOST_UD = 4 * KIB

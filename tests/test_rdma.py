@@ -117,9 +117,9 @@ def test_a_system_pyverbs_for_another_python_is_left_alone(tmp_path: Path, monke
     (folder / "__init__.py").touch()
     (folder / "device.cpython-27-x86_64-linux-gnu.so").touch()
     monkeypatch.setattr(verbs, "_PLACES", (str(tmp_path),))
-    assert verbs._places() == []
+    assert verbs.places() == []
     (folder / f"device{__import__('importlib.machinery').machinery.EXTENSION_SUFFIXES[0]}").touch()
-    assert verbs._places() == [folder]
+    assert verbs.places() == [folder]
 
 
 def test_wrong_data_is_found_by_both_loops(sides: Sides) -> None:
@@ -346,3 +346,109 @@ def test_what_the_other_side_tells_is_checked(sides: Sides) -> None:
     ):  # fmt: skip
         with pytest.raises(UserError, match=r"version of iobench|one version"):
             Info.of(good | change)
+
+
+def findings(root: Path) -> list[str]:
+    from iobench import preflight, topology
+
+    graph = topology.discover(str(root))
+    return [one.sentence for one in preflight.find(preflight.Host.at(str(root), graph), ("rdma",))]
+
+
+def test_preflight_of_a_container_without_device_files(tmp_path: Path) -> None:
+    sysfs(tmp_path)
+    (only,) = findings(tmp_path)
+    assert "--device=/dev/infiniband" in only
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    assert findings(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ((), "no GID"),
+        ((("fe80:0000:0000:0000:0000:00ff:fe00:0001", "RoCE v2"),), "link-local GIDs only"),
+        ((("0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1"),), "RoCE v1 only"),
+    ],
+)
+def test_preflight_of_gid_tables(tmp_path: Path, table: tuple[tuple[str, str], ...], says: str) -> None:
+    sysfs(tmp_path, table)
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    (only,) = findings(tmp_path)
+    assert says in only
+
+
+def test_preflight_of_a_port_with_lanes_missing(tmp_path: Path) -> None:
+    sysfs(tmp_path)
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    for name, rate in (("mlx5_0", "100 Gb/sec (4X EDR)"), ("mlx5_1", "25 Gb/sec (1X EDR)")):
+        folder = tmp_path / f"sys/class/infiniband/{name}/ports/1"
+        folder.mkdir(parents=True)
+        (folder / "rate").write_text(f"{rate}\n")
+        (folder / "state").write_text("4: ACTIVE\n")
+        (folder / "link_layer").write_text("InfiniBand\n")
+    assert findings(tmp_path) == ["mlx5_1/1 runs on 1 of 4 lanes (25 Gb/s): look at its cable and both ends"]
+
+
+def test_several_ports_bonded_and_virtual_ones(tmp_path: Path) -> None:
+    tree = sysfs(tmp_path)
+    top = tmp_path / "sys/class/infiniband"
+    for name, number, state in (("mlx5_bond_0", 1, "ACTIVE"), ("mlx4_0", 1, "DOWN"), ("mlx4_0", 2, "ACTIVE")):
+        folder = top / name / "ports" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "state").write_text(f"4: {state}\n")
+        (folder / "link_layer").write_text("Ethernet\n")
+    for interface in ("bond0", "eth2"):
+        (top / "mlx5_bond_0/device/net" / interface).mkdir(parents=True)
+    (tmp_path / "physical").mkdir()
+    (top / "fake0/device").mkdir()
+    (top / "fake0/device/physfn").symlink_to(tmp_path / "physical")
+    found = {port.name: port for port in ports.read(tree)}
+    assert found["mlx5_bond_0/1"].interfaces == ("bond0", "eth2")
+    assert found["fake0/1"].virtual
+    assert ports.choose(list(found.values())).name in ("mlx4_0/2", "mlx5_bond_0/1")  # a virtual function comes last
+    assert ports.choose(list(found.values()), "mlx4_0").name == "mlx4_0/2"
+    assert ports.choose(list(found.values()), "fake0/1").name == "fake0/1"
+    with pytest.raises(Unavailable, match="mlx4_0/1 is down"):
+        ports.choose(list(found.values()), "mlx4_0/1")
+
+
+def test_rows_of_perftest_are_found() -> None:
+    from iobench.crosscheck import rdma
+
+    text = """ Connection type : RC
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%   99.9%
+ 8       1000          30.12          900.50       46.52              51.00          10.1            90.1  800.0
+"""
+    assert rdma.figures(text)[4] == "46.52"
+    assert rdma.figures("Couldn't connect to 127.0.0.1:18515") == []
+    assert rdma._order([1.0, 3.0, 2.0]) == [0, 2, 1]
+
+
+def test_points_of_the_probe() -> None:
+    from iobench import probe
+    from iobench.topology.graph import Topology
+
+    loaded, graph = probe.load("rdma"), Topology("x")
+    with pytest.raises(Unavailable, match="this machine has none"):
+        list(loaded.points(graph, probe.narrow(loaded, [])))
+    graph.add("port:mlx5_0/1", "port", device="mlx5_0", port=1, state="DOWN")
+    with pytest.raises(Unavailable, match="mlx5_0/1 is down"):
+        list(loaded.points(graph, probe.narrow(loaded, [])))
+    graph.add("port:mlx5_1/1", "port", device="mlx5_1", port=1, state="ACTIVE")
+    every = list(loaded.points(graph, probe.narrow(loaded, [])))
+    assert {point["verb"] for point in every} == set(loaded.axes["verb"].values)
+    for point in every:
+        measure.setups(point)
+    sizes = [point["nbytes"] for point in loaded.points(graph, probe.narrow(loaded, ["verb=read", "nbytes=2:1G"]))]
+    assert set(sizes) == {1 << n for n in range(1, 31)}
+    classes = probe.narrow(loaded, ["traffic_class=0,104", "load=2", "verb=send", "nbytes=64", "completion=poll"])
+    assert [point["traffic_class"] for point in loaded.points(graph, classes)] == [0, 104]
+    with pytest.raises(Unavailable, match="atomics are 8 B"):
+        list(loaded.points(graph, probe.narrow(loaded, ["verb=atomic_cas", "nbytes=64"])))
+    gpu = list(loaded.points(graph, probe.narrow(loaded, ["memory=gpu"])))
+    assert gpu
+    assert not any(point["verb"].startswith("atomic") for point in gpu)

@@ -13,7 +13,7 @@ from iobench.preflight.host import Finding, Host
 
 __all__ = ["Finding", "Host", "find"]
 
-SUBJECTS = ("nccl", "gds")
+SUBJECTS = ("nccl", "gds", "rdma")
 
 
 def find(host: Host, subjects: Iterable[str] = SUBJECTS) -> list[Finding]:

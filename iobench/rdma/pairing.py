@@ -69,12 +69,17 @@ def join(pair: Pair, mine: Setup, theirs: Setup) -> list[dict[str, Any]]:
 
 
 def cpus_near(topology: Topology, device: str) -> list[list[int]] | None:
-    """Return one CPU for each of two processes, of the NUMA node of ``device``; None where there are fewer than two."""
+    """Return CPUs of the NUMA node of ``device`` for two processes: two each where it has four, else one each.
+
+    The second is for bulk flows beside the timed loop. None where this process has fewer than two CPUs.
+    """
     allowed = sorted(os.sched_getaffinity(0))
     found = [port for port in ports.usable(topology) if device in ("auto", port.get("device"), _name(port.id))]
     node = topology.node(f"numa:{found[0].get('numa')}") if found and found[0].get("numa") is not None else None
     near = [cpu for cpu in allowed if cpu in set(node.get("cpus") or ())] if node else []
     chosen = near if len(near) > 1 else allowed
+    if len(chosen) > 3:
+        return [[chosen[0], chosen[1]], [chosen[2], chosen[3]]]
     return [[chosen[0]], [chosen[1]]] if len(chosen) > 1 else None
 
 

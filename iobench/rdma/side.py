@@ -26,6 +26,10 @@ class Side:
     def __init__(self, rank: Rank) -> None:
         rank.state("import pyverbs")
         self.begin(rank, verbs.load(), Tree())
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) > 1:  # bulk flows and receiving beside run elsewhere than the timed loop
+            self.others = cpus[1:]
+            os.sched_setaffinity(0, cpus[:1])
 
     def begin(self, rank: Rank, loaded: verbs.Verbs, tree: Tree) -> None:
         """Take the rank's place; ``tree`` is where ports and counters are read."""
@@ -39,6 +43,7 @@ class Side:
         self._load_error: list[Exception] = []
         self._stop = np.zeros(1, np.int64)
         self._flooded = 0
+        self.others = []
 
     def prepare(self, setups: list[dict[str, Any]]) -> dict[str, Any]:
         """Open the device, make queue pairs and memory (one set-up per side); return what the other must know."""
@@ -83,18 +88,29 @@ class Side:
         self.rank.state(f"{total} messages of {endpoint.setup.nbytes} bytes by {endpoint.setup.verb}")
         sends, takes = both or self.number == 0, endpoint.setup.two_sided and (both or self.number == 1)
         received: list[Any] = []
-        beside = threading.Thread(target=_keep, args=(received, self.loops.drain, total)) if sends and takes else None
+        beside = threading.Thread(target=self._drain_beside, args=(received, total)) if sends and takes else None
         with self.rank.quiet():
             if beside:
+                self.loops.share_cpu(not self.others)
                 beside.start()
             stamps = self.loops.stream(total, marks) if sends else []
             if takes and not beside:
                 _keep(received, self.loops.drain, total)
         if beside:
             beside.join()
+            self.loops.share_cpu(False)
         if received and isinstance(received[0], Exception):
             raise received[0]
         return {"stamps": stamps, "received": received[0] if received else None}
+
+    def _drain_beside(self, received: list[Any], total: int) -> None:
+        self._go_aside()
+        _keep(received, self.loops.drain, total)
+
+    def _go_aside(self) -> None:
+        """Move the calling thread to the CPUs that the timed loop leaves to it."""
+        if self.others:
+            os.sched_setaffinity(0, self.others)
 
     def post(self, count: int, batch: int) -> list[int]:
         """Time the posting alone; nanoseconds of each batch on side 0."""
@@ -138,6 +154,7 @@ class Side:
         if on:
             self._stop[0] = 0
             self._load_error.clear()
+            self.loops.share_cpu(not self.others)
             self._load = threading.Thread(target=self._flood, daemon=True)
             self._load.start()
             return {}
@@ -145,12 +162,14 @@ class Side:
         if self._load:
             self._load.join()
             self._load = None
+            self.loops.share_cpu(False)
         if self._load_error:
             raise self._load_error[0]
         return {"messages": self._flooded}
 
     def _flood(self) -> None:
         try:
+            self._go_aside()
             self._flooded = self.loops.flood(int(self._stop.ctypes.data))
         except Exception as error:  # noqa: BLE001 - raised by load(False) in the thread that answers
             self._load_error.append(error)
@@ -186,6 +205,7 @@ class Side:
             "memory": memory.how,
             "pages_on_node": nodes,
             "cpus": sorted(os.sched_getaffinity(0)),
+            "cpus_beside": self.others,
             "loop": self.loops.name,
             "seconds_per_empty_poll": self.loops.empty_poll(),
             "pyverbs": _version(self.verbs),

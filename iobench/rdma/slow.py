@@ -122,6 +122,9 @@ class Slow:
             taken += len(found)
         return taken
 
+    def share_cpu(self, on: bool) -> None:
+        """Nothing to do: Python's lock goes from thread to thread by itself."""
+
     def post_batches(self, count: int, batch: int) -> list[int]:
         """Time the posting alone of ``batch`` messages, ``count`` times (ns)."""
         durations = []

@@ -108,7 +108,7 @@ def load() -> Verbs:
 def _import() -> ModuleType:
     with contextlib.suppress(ModuleNotFoundError):
         return importlib.import_module(NAME)
-    for folder in _places():
+    for folder in places():
         spec = importlib.util.spec_from_file_location(
             NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
@@ -120,7 +120,7 @@ def _import() -> ModuleType:
     raise Unavailable(f"needs pyverbs, which this Python ({sys.executable}) does not have: {INSTALL}")
 
 
-def _places() -> list[Path]:
+def places() -> list[Path]:
     """Return the folders of a system's pyverbs that was built for this Python."""
     found = [Path(text.format(*sys.version_info)) / NAME for text in _PLACES]
     return [
