@@ -33,6 +33,7 @@ def take_place(probes: list[str], server: bool, listen: str, connect: str) -> li
             serving.run(listen, lambda text: sys.stderr.write(f"iobench: {text}\n"))
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_OK) from None
+        raise typer.Exit(EXIT_OK)
     host, port = remote.address_of(connect)
     os.environ[pairing.VARIABLE] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return ["nodes=2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import resource
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 import iobench
 import pytest
+import typer
 from iobench.errors import Unavailable, UserError
 from iobench.ranks import RankFailed
 from iobench.ranks.wire import Wire
@@ -301,3 +303,25 @@ def test_it_listens_on_the_named_address_only() -> None:
         assert there._listener.getsockname()[0] == "127.0.0.1"
     with pytest.raises(UserError, match="--listen an address of this host"):
         Server("203.0.113.7:4000", lambda text: None)
+
+
+def test_the_command_line_takes_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    from iobench import cli_remote
+
+    monkeypatch.delenv(pairing.VARIABLE, raising=False)
+    assert cli_remote.take_place(["dram"], False, "", "") == []
+    assert cli_remote.take_place(["rdma"], False, "", "gpu07") == ["nodes=2"]
+    assert os.environ[pairing.VARIABLE] == f"gpu07:{remote.PORT}"
+    assert cli_remote.take_place(["rdma"], False, "", "fe80::1") == ["nodes=2"]
+    assert address_of(os.environ[pairing.VARIABLE]) == ("fe80::1", remote.PORT)
+    monkeypatch.delenv(pairing.VARIABLE)
+    for probes, server_wanted, listen, connect in (
+        (["dram"], True, "", ""), ([], False, "", "x"), (["rdma"], True, "", "x"), (["rdma"], False, "127.0.0.1", ""),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match="run rdma --server there"):
+            cli_remote.take_place(probes, server_wanted, listen, connect)
+    called: list[str] = []
+    monkeypatch.setattr(server, "run", lambda listen, say: called.append(listen))
+    with pytest.raises(typer.Exit):
+        cli_remote.take_place(["rdma"], True, "127.0.0.1", "")
+    assert called == ["127.0.0.1"]

@@ -236,6 +236,8 @@ def _notes(point: Mapping[str, Any], facts: list[dict[str, Any]], same: bool) ->
     notes = []
     if same:
         notes.append("both ends are one port: no cable or switch is in the number")
+    if any(fact["software"] for fact in facts):
+        notes.append("a software device: the numbers are those of the host's CPU and network stack, no adapter's")
     if point["loop"] == "pyverbs":
         notes.append("each operation goes through Python (loop=pyverbs): its cost is in the number")
     if point["traffic_class"] and not facts[0]["ethernet"]:

@@ -62,6 +62,7 @@ class Port:
     gids: tuple[Gid, ...]
     interfaces: tuple[str, ...] = ()
     virtual: bool = False  # a virtual function (SR-IOV)
+    software: bool = False  # soft-RoCE and the like, on an ordinary network interface
 
     @property
     def name(self) -> str:
@@ -139,6 +140,7 @@ def _port(tree: Tree, device: str, number: int) -> Port:
         tuple(_gids(tree, folder)),
         tuple(tree.names(_CLASS, device, "device/net")) or ((parent,) if parent else ()),
         tree.real(_CLASS, device, "device/physfn") is not None,
+        parent is not None,
     )
 
 

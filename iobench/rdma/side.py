@@ -199,6 +199,7 @@ class Side:
         return {
             "port": endpoint.port.name,
             "ethernet": endpoint.port.ethernet,
+            "software": endpoint.port.software,
             "gid": str(endpoint.gid) if endpoint.gid else "",
             "mtu_nbytes": endpoint.mtu_nbytes,
             "inline": endpoint.inline,

@@ -54,6 +54,8 @@ def main() -> None:
 def exchange(pair: Pair, setup: Setup, count: int) -> dict[str, Any]:
     start = time.monotonic()
     facts = pairing.join(pair, setup, setup)
+    sys.stderr.write(f"{setup.transport} {setup.verb} {setup.nbytes} x {count}\n")
+    sys.stderr.flush()
     durations, _ = pair.call("exchange", 300.0, count=count, verify=True)
     return {"count": len(durations), "seconds": round(time.monotonic() - start, 2), "facts": facts[0]}
 
