@@ -484,3 +484,53 @@ def test_latency_stream_and_overhead_make_one_loggp_model() -> None:
     assert found["L"] == pytest.approx(latency, rel=0.1)
     assert found["max(g,o)"] == pytest.approx(gap, rel=0.1)
     assert found["G"] == pytest.approx(per_byte, rel=0.02)
+
+
+class Gpu(np.ndarray):
+    """cupy's array as far as it is used here: the CPU reaches it by copies only."""
+
+    @property
+    def data(self) -> object:  # type: ignore[override]
+        return __import__("types").SimpleNamespace(ptr=self.ctypes.data)
+
+    def get(self) -> np.ndarray:
+        return np.array(self)
+
+    def set(self, values: np.ndarray) -> None:
+        self[:] = values
+
+
+@pytest.mark.parametrize(("verb", "test"), [("send", "latency"), ("read", "latency"), ("write", "bandwidth")])
+def test_gpu_memory_is_compared_by_copies(sides: Sides, monkeypatch: pytest.MonkeyPatch, verb: str, test: str) -> None:
+    import contextlib
+    import sys
+    import types
+
+    from iobench.rdma import memory
+
+    class Device(contextlib.nullcontext[None]):
+        def __init__(self, number: int) -> None:
+            super().__init__()
+
+        def synchronize(self) -> None:
+            pass
+
+    cupy = types.SimpleNamespace(
+        uint8=np.uint8, cuda=types.SimpleNamespace(Device=Device), zeros=lambda n, kind: np.zeros(n, kind).view(Gpu)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
+    refused = Unavailable("this driver offers no dma-buf")
+    monkeypatch.setattr(memory, "_dma_buf", lambda address, length: (_ for _ in ()).throw(refused))
+    monkeypatch.setattr(memory, "_PEER_MODULES", ("no/such/module",))
+    monkeypatch.setattr(measure, "pair_of", lambda point, sampler: sides)
+    stream = {"depth": 16, "every": 4} if test == "bandwidth" else {}
+    point = point_of(verb=verb, test=test, memory="gpu", **stream)
+    with pytest.raises(Unavailable, match="no dma-buf.*nvidia-peermem is not loaded.*modprobe"):
+        measure.measure(point, Sampler(budget=0.01))
+    monkeypatch.setattr(memory, "_PEER_MODULES", ("sys",))
+    samples = measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))
+    assert samples.evidence["sides"][0]["memory"] == "GPU memory by nvidia-peermem"
+    assert samples.evidence["verified_operations"] == 2 * (4 if test == "bandwidth" else 1)
+    fake_verbs.DEVICE.corrupt = True
+    with pytest.raises(WrongData):
+        measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))

@@ -91,21 +91,24 @@ def _gpu(verbs: Verbs, pd: Any, nbytes: int, access: int, gpu: int) -> Iterator[
         skip = -int(whole.data.ptr) % _GPU_ALIGN
         array = whole[skip : skip + nbytes]
         cupy.cuda.Device(gpu).synchronize()
-        mr, how = _register_gpu(verbs, pd, int(array.data.ptr), nbytes, access)
+        mr, how, address = _register_gpu(verbs, pd, int(array.data.ptr), nbytes, access)
         try:
-            yield Memory(mr, int(array.data.ptr), nbytes, None, how, device=array)
+            yield Memory(mr, address, nbytes, None, how, device=array)
         finally:
             mr.close()
 
 
-def _register_gpu(verbs: Verbs, pd: Any, address: int, nbytes: int, access: int) -> tuple[Any, str]:
-    """Register a GPU's memory by dma-buf, else by address; Unavailable with what both said."""
+def _register_gpu(verbs: Verbs, pd: Any, address: int, nbytes: int, access: int) -> tuple[Any, str, int]:
+    """Register a GPU's memory by dma-buf, else by address; return how, and the address that work requests name.
+
+    pyverbs registers a dma-buf at its offset: its addresses begin at 0. Unavailable with what both ways said.
+    """
     refused = []
     try:
         length = -(-nbytes // 4096) * 4096
         handle = _dma_buf(address, length)
         with verbs.doing("registering a dma-buf"):
-            return verbs.mr.DmaBufMR(pd, nbytes, access, dmabuf=handle, offset=0), "GPU memory by dma-buf"
+            return verbs.mr.DmaBufMR(pd, nbytes, access, dmabuf=handle, offset=0), "GPU memory by dma-buf", 0
     except (RdmaError, Unavailable, AttributeError, TypeError) as error:
         refused.append(f"dma-buf: {error}")
     if not any(Path("/", name).exists() for name in _PEER_MODULES):
@@ -113,7 +116,7 @@ def _register_gpu(verbs: Verbs, pd: Any, address: int, nbytes: int, access: int)
     else:
         try:
             with verbs.doing("registering a GPU's address"):
-                return verbs.mr.MR(pd, nbytes, access, address=address), "GPU memory by nvidia-peermem"
+                return verbs.mr.MR(pd, nbytes, access, address=address), "GPU memory by nvidia-peermem", address
         except RdmaError as error:
             refused.append(f"nvidia-peermem: {error}")
     raise Unavailable(f"the device cannot reach GPU memory ({'; '.join(refused)}): modprobe nvidia-peermem")

@@ -46,6 +46,7 @@ class Native:
         self.out = np.zeros(4, np.int64)
         self.table, self.completions = self._table(own[0], spins)
         data = endpoint.memory.data
+        self.blind = data is None  # the CPU reaches the memory by copies only
         nothing = np.zeros(0, np.uint8)
         self.source, self.target = (
             data[at : at + endpoint.setup.nbytes] if data is not None else nothing
@@ -93,6 +94,8 @@ class Native:
 
     def exchange(self, count: int, verify: bool) -> list[int]:
         """Send and be answered ``count`` times; return nanoseconds (the side that answers: nothing)."""
+        if self.blind and (verify or self.how == loops.MEMORY):
+            raise Unavailable("the CPU cannot poll in a GPU's memory: use send, write_imm or read, or test=bandwidth")
         first, self.turn = self.turn, self.turn + count
         mine, theirs = np.uint64(MINE[self.rank]), np.uint64(THEIRS[self.rank])
         common = (self.table, self.how, first)
@@ -106,6 +109,8 @@ class Native:
 
     def one_sided(self, count: int, verify: bool) -> list[int]:
         """Read or do atomics ``count`` times; return nanoseconds. Nothing to do for the other side."""
+        if self.blind and (verify or self.endpoint.setup.verb != "read"):
+            raise Unavailable("atomics on a GPU's memory are not measured: the CPU could not check their answers")
         first, self.turn = self.turn, self.turn + count
         if self.rank:
             return []
