@@ -22,3 +22,7 @@ class Unavailable(IobenchError):
 
 class WrongData(IobenchError):
     """The bytes that arrived are not the bytes that were sent (exit 3)."""
+
+
+class RdmaError(IobenchError):
+    """An operation on an RDMA device failed; the sentence says which and why."""

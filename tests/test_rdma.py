@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from iobench.errors import Unavailable, UserError, WrongData
+from iobench.errors import RdmaError, Unavailable, UserError, WrongData
 from iobench.rdma import counters, loops, measure, native, ports, timed, verbs
 from iobench.rdma.setup import Info, Setup
-from iobench.rdma.verbs import RdmaError
 from iobench.timing.sampler import Sampler
 from iobench.topology.sysfs import Tree
 
@@ -525,7 +524,7 @@ def test_gpu_memory_is_compared_by_copies(sides: Sides, monkeypatch: pytest.Monk
     monkeypatch.setattr(measure, "pair_of", lambda point, sampler: sides)
     stream = {"depth": 16, "every": 4} if test == "bandwidth" else {}
     point = point_of(verb=verb, test=test, memory="gpu", **stream)
-    with pytest.raises(Unavailable, match="no dma-buf.*nvidia-peermem is not loaded.*modprobe"):
+    with pytest.raises(Unavailable, match=r"no dma-buf.*nvidia-peermem is not loaded.*modprobe"):
         measure.measure(point, Sampler(budget=0.01))
     monkeypatch.setattr(memory, "_PEER_MODULES", ("sys",))
     samples = measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))

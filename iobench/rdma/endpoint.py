@@ -214,6 +214,6 @@ class Endpoint:
 
 def verbs_error(inline: int) -> tuple[type[Exception], ...]:
     """Return what to catch while trying: with room for inline data a refusal, without it nothing."""
-    from iobench.rdma.verbs import RdmaError
+    from iobench.errors import RdmaError
 
     return (RdmaError,) if inline else ()

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench import hostmem
-from iobench.errors import Unavailable
+from iobench.errors import RdmaError, Unavailable
 from iobench.mempolicy import Policy
-from iobench.rdma.verbs import RdmaError, Verbs
+from iobench.rdma.verbs import Verbs
 from iobench.units import format_size
 
 if TYPE_CHECKING:

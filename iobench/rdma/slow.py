@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from iobench.errors import Unavailable, WrongData
+from iobench.errors import RdmaError, Unavailable, WrongData
 from iobench.rdma import loops, work
 from iobench.rdma.endpoint import QKEY, Endpoint
 from iobench.rdma.setup import ATOMICS, GRH_NBYTES
 from iobench.rdma.timed import LIMIT_SECONDS, MINE, QUIET_SECONDS, THEIRS, explain
-from iobench.rdma.verbs import RdmaError
 
 _BATCH = 16
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.errors import Unavailable, WrongData
+from iobench.errors import RdmaError, Unavailable, WrongData
 from iobench.rdma import loops, native, work
 from iobench.rdma.endpoint import Endpoint
-from iobench.rdma.verbs import STATUS, RdmaError
+from iobench.rdma.verbs import STATUS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

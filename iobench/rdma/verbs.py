@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from iobench.errors import IobenchError, Unavailable
+from iobench.errors import RdmaError, Unavailable
 
 NAME = "pyverbs"
 _MODULES = ("device", "pd", "cq", "mr", "qp", "addr", "wr")
@@ -48,10 +48,6 @@ STATUS = {
     21: "fatal error of the device",
     22: "response timeout",
 }
-
-
-class RdmaError(IobenchError):
-    """An operation on the device failed; the sentence says which and why."""
 
 
 class Verbs:

@@ -6,10 +6,10 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
+from iobench.errors import RdmaError
 from iobench.rdma.endpoint import QKEY, Endpoint
 from iobench.rdma.native import SGE, Native, RecvWR, SendWR, find_ah
 from iobench.rdma.setup import GRH_NBYTES
-from iobench.rdma.verbs import RdmaError
 
 _OPCODES = {
     "write": "WR_RDMA_WRITE",

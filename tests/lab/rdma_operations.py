@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from iobench.errors import IobenchError
@@ -32,30 +32,39 @@ STREAMS = (("write", "RC", 4096), ("send", "RC", 4096), ("read", "RC", 4096), ("
 def main() -> None:
     said: dict[str, Any] = {}
     with pairing.local([[0], [1]]) as pair:
-        for verb, transport, nbytes in OPERATIONS:
-            said[f"{transport} {verb}"] = exchange(pair, Setup(verb, nbytes, transport), COUNT)
-        for verb, transport, nbytes in EVENTS:
-            said[f"{transport} {verb} events"] = exchange(pair, Setup(verb, nbytes, transport, events=True), 200)
-        for verb, transport, nbytes in LARGE:
-            said[f"{transport} {verb} {nbytes}"] = exchange(pair, Setup(verb, nbytes, transport), 4)
-        said["RC send pyverbs"] = exchange(pair, Setup("send", 64, loop="pyverbs"), 200)
         for verb, transport, nbytes in STREAMS:
             for both in (False, True):
-                said[f"stream {transport} {verb} {'both' if both else 'one'}"] = stream(
-                    pair, Setup(verb, nbytes, transport, qps=2, depth=16, every=4), both
-                )
+                name = f"stream {transport} {verb} {'both' if both else 'one'}"
+                said[name] = stream(pair, Setup(verb, nbytes, transport, qps=2, depth=16, every=4), both)
         said["load"] = load(pair)
-    for fault in (wrong_key, wrong_address, no_receive, full_queue, killed):
-        with pairing.local([[0], [1]]) as pair:
-            said[fault.__name__] = failing(lambda pair=pair, fault=fault: fault(pair))  # type: ignore[misc]
+        for fault in (wrong_key, wrong_address, no_receive, full_queue):
+            said[fault.__name__] = failing(lambda fault=fault: fault(pair))  # type: ignore[misc]
+        for name, setup, count in _exchanges():
+            said[name] = exchange(pair, setup, count)
+        said["killed"] = failing(lambda: killed(pair))
     sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _exchanges() -> Iterator[tuple[str, Setup, int]]:
+    for verb, transport, nbytes in OPERATIONS:
+        yield f"{transport} {verb}", Setup(verb, nbytes, transport), COUNT
+    for verb, transport, nbytes in EVENTS:
+        yield f"{transport} {verb} events", Setup(verb, nbytes, transport, events=True), 200
+    for verb, transport, nbytes in LARGE:
+        yield f"{transport} {verb} {nbytes}", Setup(verb, nbytes, transport), 4
+    yield "RC send pyverbs", Setup("send", 64, loop="pyverbs"), 200
+
+
+def tell(text: str) -> None:
+    """Say what happens now, for who waits."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def exchange(pair: Pair, setup: Setup, count: int) -> dict[str, Any]:
     start = time.monotonic()
     facts = pairing.join(pair, setup, setup)
-    sys.stderr.write(f"{setup.transport} {setup.verb} {setup.nbytes} x {count}\n")
-    sys.stderr.flush()
+    tell(f"{setup.transport} {setup.verb} {setup.nbytes} x {count}")
     durations, _ = pair.call("exchange", 300.0, count=count, verify=True)
     return {"count": len(durations), "seconds": round(time.monotonic() - start, 2), "facts": facts[0]}
 
@@ -65,6 +74,7 @@ def stream(pair: Pair, setup: Setup, both: bool) -> dict[str, Any]:
     pair.call("fill", turn=1)
     answers = pair.call("stream", 120.0, total=320, marks=[64, 128], both=both)
     compared = pair.call("check", turn=1, both=both)
+    tell(f"stream {setup.transport} {setup.verb}: {answers[0]['received']}, {answers[1]['received']}")
     return {"received": [answer["received"] for answer in answers], "compared": sum(compared)}
 
 
@@ -81,6 +91,7 @@ def failing(act: Callable[[], object]) -> dict[str, Any]:
     try:
         act()
     except IobenchError as error:
+        tell(str(error))
         return {"error": type(error).__name__, "text": str(error), "seconds": round(time.monotonic() - start, 2)}
     return {"error": "", "text": "nothing went wrong"}
 
