@@ -326,7 +326,7 @@ def read(path: str | Path) -> Run:
     from iobench.parse import parse
 
     try:
-        with file.open("rb") as stream, _no_collections():
+        with file.open("rb") as stream, no_collections():
             header, lines, resumed, warnings = parse(file, stream)
             return Run(file, header, merge(lines), warnings, resumed)
     except OSError as error:
@@ -334,7 +334,7 @@ def read(path: str | Path) -> Run:
 
 
 @contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """Hold the garbage collector back: none of a million new objects is garbage, and it would look at each again."""
     was = gc.isenabled()
     gc.disable()

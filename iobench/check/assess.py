@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iobench.check.baseline import hold_against
@@ -11,7 +11,7 @@ from iobench.check.classes import machine_of
 from iobench.check.expected import Standing, expect
 from iobench.check.judging import STATUSES, Verdict, judge, topology_of
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_WRONG_DATA
-from iobench.record import Record, Run
+from iobench.record import Record, Run, no_collections
 
 WORDS = (*STATUSES, "slow")  # slow: possible and proven, but below what was expected
 
@@ -85,8 +85,16 @@ class Assessment:
 
 def assess(run: Run, against: Run | None = None) -> Assessment:
     """Judge every record of ``run``, against ``against`` too where it is given; UserError for a damaged header."""
+    with no_collections():
+        findings = _findings(run, {record.key: record for record in against} if against else {})
+    joined = sum(finding.baseline is not None for finding in findings)
+    name = f"{against.machine} {against.header.created}".strip() if against else ""
+    machine = machine_of(run, topology_of(run))
+    return Assessment(tuple(findings), machine.id if machine else "", joined, name)
+
+
+def _findings(run: Run, before: Mapping[str, Record]) -> list[Finding]:
     verdicts, machine = judge(run), machine_of(run, topology_of(run))
-    before = {record.key: record for record in against} if against else {}
     findings = []
     for record in run:
         found = verdicts[record.key]
@@ -94,9 +102,7 @@ def assess(run: Run, against: Run | None = None) -> Assessment:
         expected = expect(record, machine) if usable and record.moved else None
         baseline = hold_against(record, before.get(record.key)) if usable and before else None
         findings.append(Finding(record, found, expected, baseline))
-    joined = sum(finding.baseline is not None for finding in findings)
-    name = f"{against.machine} {against.header.created}".strip() if against else ""
-    return Assessment(tuple(findings), machine.id if machine else "", joined, name)
+    return findings
 
 
 def _spread(standings: Sequence[Standing | None]) -> str:

@@ -32,7 +32,7 @@ from iobench.fit.alike import plain as plain_series
 from iobench.fit.fitter import fit
 from iobench.fit.hops import hops_seconds
 from iobench.fit.model import FitPoint, Model
-from iobench.record import Record, Run, dumps
+from iobench.record import Record, Run, dumps, no_collections
 from iobench.topology.graph import Node, Topology
 
 SIZE_AXIS = "nbytes"
@@ -102,7 +102,8 @@ def fit_run(run: Run, seed: int = 0) -> list[Fitted]:
     """
     global _last
     if _last is None or _last[0] is not run or _last[1] != seed or not _same(_last[2], run.records):
-        _last = run, seed, list(run.records), _fit_all(run, seed)
+        with no_collections():
+            _last = run, seed, list(run.records), _fit_all(run, seed)
     return list(_last[3])
 
 
