@@ -27,7 +27,7 @@ def write(source: Source, options: Options) -> str:
     if groups:
         dimensions.append((max(curve.nodes for curve in model.curves), groups[-1]))
     found = [(count, *_pair(source, model, where)) for count, where in dimensions]
-    lines = [f"# {model.op} on {source.models.machine}, measured by iobench"]
+    lines = [f"# {model.op} on {source.models.machine}, written by iobench out of {source.name}"]
     lines += [f"# not in this file: {format_seconds(model.parameters[f'base_{where}'].value)} per collective ({where})"
               for _, where in dimensions]  # fmt: skip
     if model.op == "all_reduce" and model.switch != nvls.NO:

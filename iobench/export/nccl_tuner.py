@@ -45,7 +45,7 @@ def write(source: Source, options: Options) -> str:
             "measure with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING, or force NCCL_ALGO and NCCL_PROTO in turn"
         )
     head = [
-        f"# measured by iobench: {source.name} on {source.models.machine}; outside these ranges NCCL decides",
+        f"# written by iobench out of {source.name} on {source.models.machine}; outside these ranges NCCL decides",
         _HEAD,
     ]
     return "\n".join([*(line[:250] for line in head), *lines]) + "\n"
