@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from iobench.importers import collective
-from iobench.importers.collective import DTYPES, Collector, Point, Sweep, Value
+from iobench.importers.collective import DTYPES, Collector, Sweep, Value
 from iobench.importers.imported import Imported
+from iobench.importers.ncclrepeat import Batch, Repeat, Table, join
 from iobench.importers.ncclrun import (
     PLACES,
     NcclRun,
@@ -29,111 +28,61 @@ from iobench.importers.ncclrun import (
     verified,
 )
 from iobench.importers.nccltable import Row, Side, busbw_agrees, seconds_of
-from iobench.importers.torun import MOST_LAUNCHES
-from iobench.units import US
 
-_ROUNDING = 0.00501  # of two decimals
 _NO_RANKS = -1.0  # as busbw / algbw: no row agrees with it
-
-
-class Repeat:
-    """A sound run whose like comes again: only the figures are looked at, where its points have all their launches."""
-
-    def __init__(
-        self, run: NcclRun, sweeps: Mapping[tuple[str, str, int, bool], tuple[Sweep, int]], bus: float
-    ) -> None:
-        self.bus = bus
-        self.points: list[tuple[int, list[tuple[int, Point]]]] = []
-        layout = run.layout
-        self.starts: list[tuple[int, bool]] = []
-        if layout and layout.side == ("time", "algbw", "busbw", "wrong") and not layout.stamped:
-            first = 3 + layout.redop + layout.root
-            self.starts = [(first + 4 * number, number == 1) for number in range(layout.sides)]
-        self.identities = [
-            [sweeps[(row.dtype, row.redop, row.root, inplace)][1] for _, inplace in self.starts]
-            if row.nbytes and (row.dtype, row.redop, row.root, False) in sweeps
-            else []
-            for row in run.rows
-        ]
-        if not all(self.identities):
-            self.starts = []
-
-    def take(self, run: NcclRun, collector: Collector) -> bool:
-        """Add the figures of a run like this one; False (and nothing done) where one of them is not usual."""
-        if not self.points:
-            self.points = self._points(run, collector)
-        if not self.points:
-            return False
-        try:
-            found = self._found(run)
-        except ValueError:
-            return False
-        this = run.number
-        for point, seconds, printed in found:
-            if point.run != this:
-                point.run, point.launch = this, (point.launch + 1) % MOST_LAUNCHES
-            have, rows = point.sinks[point.launch]
-            have.append(seconds)
-            rows.append(printed)
-        return True
-
-    def _found(self, run: NcclRun) -> list[tuple[Point, float, str]]:
-        """Return each figure's point, seconds and text; ValueError where a row is not sound at the first look.
-
-        Rates in GB/s follow closely from times in us, or to two decimals where they are small.
-        """
-        found: list[tuple[Point, float, str]] = []
-        bus, most = self.bus, math.inf
-        for (number, tokens), (nbytes, places) in zip(run.raw, self.points, strict=True):
-            for at, point in places:
-                text, algbw, busbw, wrong = tokens[at : at + 4]
-                time = float(text)
-                if wrong != "0" or not 0 < time < most:
-                    raise ValueError
-                wanted = nbytes / (time * 1e3)
-                off = abs(float(algbw) - wanted)
-                if off > 0.005 * wanted and (off > _ROUNDING or algbw[-3:-2] != "."):
-                    raise ValueError
-                wanted *= bus
-                off = abs(float(busbw) - wanted)
-                if off > 0.005 * wanted and (off > _ROUNDING or busbw[-3:-2] != "."):
-                    raise ValueError
-                found.append((point, time * US, f"line {number}: {text} {algbw} {busbw} 0"))
-        return found
-
-    def _points(self, run: NcclRun, collector: Collector) -> list[tuple[int, list[tuple[int, Point]]]]:
-        """Return each row's size and where its figures go; nothing as long as a point lacks launches."""
-        rows = []
-        for (_, tokens), identities in zip(run.raw, self.identities if self.starts else [], strict=False):
-            nbytes = int(tokens[0])
-            points = [collector.full(identity, nbytes) for identity in identities]
-            places = [(at, point) for (at, _), point in zip(self.starts, points, strict=True) if point]
-            if len(places) < len(points):
-                return []
-            rows.append((nbytes, places))
-        return rows
 
 
 class Reading:
     """Turns runs into lines, with the sentences on what was wrong with them."""
 
     def __init__(self, imported: Imported, engine: str) -> None:
-        self.imported, self.engine = imported, engine
+        self.imported, self._engine = imported, engine
         self.collector = Collector(("line", "time, algbw, busbw, #wrong as printed"))
         self.rank_zeros = 0
         self.single = 0
         self.runs = 0
         self.missing: list[str] = []
         self.repeats: dict[tuple[Any, ...], Repeat] = {}
+        self.tables: dict[tuple[str, ...], Table] = {}  # by their first row's first words
+        self.batch = Batch()
 
     def take(self, run: NcclRun) -> None:
-        """Add everything a finished run holds."""
-        like = signature(run) if run.raw and not run.rows else None
+        """Add everything a finished run holds; one like a run before may wait for others to be looked at with it."""
+        if run.raw:
+            run.unfold()
+        like = signature(run) if run.plain and not run.rows else None
         known = self.repeats.get(like) if like is not None else None
-        if known and known.take(run, self.collector):
-            self.imported.rows += len(run.raw)
-            self.runs, self.rank_zeros = self.runs + 1, self.rank_zeros + max(run.separate, 1)
+        if like is not None and known and known.ready(self.collector) and self.batch.add(run, like, known):
+            if self.batch.full:
+                self.catch_up()
             return
+        self.catch_up()
+        self._slowly(run, like)
+
+    def catch_up(self) -> None:
+        """Take the runs that wait, so that what is said next stands behind what they say."""
+        found = self.batch.sound()
+        self.batch.clear()
+        for waiting, seconds in found:
+            run, known = waiting.run, self.repeats[waiting.like]
+            if not seconds or known.identities != waiting.known.identities:
+                self._slowly(run, waiting.like)
+                continue
+            join(waiting, seconds)
+            self.imported.rows += run.plain
+            self.runs, self.rank_zeros = self.runs + 1, self.rank_zeros + max(run.separate, 1)
+
+    def problem(self, sentence: str) -> None:
+        """Note what is wrong with the log, after what the runs before had to say."""
+        self.catch_up()
+        self.imported.problem(sentence)
+
+    def use(self, engine: str) -> None:
+        """Name the engine of the runs that follow."""
+        self.catch_up()
+        self._engine = engine
+
+    def _slowly(self, run: NcclRun, like: tuple[Any, ...] | None) -> None:
         run.expand()
         before = (len(self.imported.unread), len(self.missing))
         self.rank_zeros += max(run.separate, 1 if run.rows else 0)
@@ -149,10 +98,13 @@ class Reading:
         self.single += ranks == 1
         sweeps = self._rows(run, ranks, op, ratio)
         if like is not None and ranks and ranks > 1 and (len(self.imported.unread), len(self.missing)) == before:
-            self.repeats[like] = Repeat(run, sweeps, collective.factor(op, ranks))
+            known = self.repeats[like] = Repeat(run, like[0], sweeps, collective.factor(op, ranks))
+            if known.starts:
+                self.tables[known.table.key] = known.table
 
     def finish(self) -> None:
         """Say what only all runs together show."""
+        self.catch_up()
         imported = self.imported
         if self.single and self.single == self.runs and self.rank_zeros > 1:
             imported.problem(
@@ -301,7 +253,7 @@ class Reading:
         point: dict[str, Any] = {
             "op": "" if op == collective.UNSURE else op,
             "transport": told.transport,
-            "engine": self.engine,
+            "engine": self._engine,
             "ranks": ranks,
         }
         point |= {"nodes": nodes or None, "dtype": DTYPES[row.dtype][0]}

@@ -10,6 +10,7 @@ from typing import Any
 from iobench.errors import UserError
 from iobench.importers import collective
 from iobench.importers.collective import DTYPES
+from iobench.importers.ncclrepeat import Block, heads_of
 from iobench.importers.nccltable import (
     OLD_DEFINITION,
     Layout,
@@ -50,6 +51,7 @@ class NcclRun:
     versions: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     raw: list[tuple[int, list[str]]] = field(default_factory=list)  # plain rows, not looked at yet
+    block: Block | None = None  # those before them that were read at once
     layout: Layout | None = None  # that of the plain rows
     told: Told = field(default_factory=Told)
     header: bool = False
@@ -59,7 +61,12 @@ class NcclRun:
 
     @property
     def begun(self) -> bool:
-        return bool(self.rows or self.raw or self.header or self.banner)
+        return bool(self.rows or self.plain or self.header or self.banner)
+
+    @property
+    def plain(self) -> int:
+        """How many rows were not looked at yet."""
+        return len(self.raw) + (len(self.block.numbers) if self.block else 0)
 
     def add(self, row: Row) -> None:
         """Add a row that is not plain, after the plain ones before it."""
@@ -68,9 +75,15 @@ class NcclRun:
 
     def expand(self) -> None:
         """Look at the plain rows."""
+        self.unfold()
         parsed = (parse(number, tokens, 2, self.layout) for number, tokens in self.raw)
         self.rows += [row for row in parsed if row]
         self.raw = []
+
+    def unfold(self) -> None:
+        """Make single rows of a block."""
+        if self.block:
+            self.raw, self.block = self.block.rows + self.raw, None
 
     @property
     def listed(self) -> bool:
@@ -235,7 +248,9 @@ def signature(run: NcclRun) -> tuple[Any, ...] | None:
     """Return all of a run but its figures, so that a run like one before is known; None for one that is not sound."""
     if "FAILED" in run.bounds or not run.bounds or run.separate > 1:
         return None
-    heads = tuple(tuple(tokens[:5]) for _, tokens in run.raw)
-    facts = (run.op, run.program, run.step_is_factor, run.blocking, run.bounds, run.layout, run.header, repr(run.told))
-    lists = (run.banner.items(), run.options.items(), run.versions.items(), run.devices)
-    return (heads, *facts, *map(tuple, lists))
+    heads = run.block.table.heads if run.block else heads_of(run.raw)
+    told = run.told
+    said = (told.version, told.library, told.ranks, told.network, told.roce, repr(told.tuning) if told.tuning else "")
+    facts = (run.op, run.program, run.step_is_factor, run.blocking, run.bounds, run.layout, run.header, said)
+    counts = (run.banner, run.options, run.versions, told.channels, told.gpu_paths, told.settings)
+    return (heads, *facts, tuple(run.devices), *(tuple(some.items()) for some in counts))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 
 from iobench.importers.collective import OPS
 from iobench.importers.imported import Imported
@@ -13,7 +15,7 @@ from iobench.importers.log import Log
 from iobench.importers.ncclreading import Reading
 from iobench.importers.ncclrun import NcclRun, options_of
 from iobench.importers.nccltable import Layout, Row, find, layout, parse, whole
-from iobench.nccl.log import Told
+from iobench.nccl.log import Told, channel_of
 
 _BANNER = re.compile(r"nThreads?:? +(\d+) +nGpus:? +(\d+) +minBytes:? +(\d+) +maxBytes:? +(\d+)(.*)")
 _STEP = re.compile(r"step: *(\d+) *\((factor|bytes)\)")
@@ -67,6 +69,7 @@ class Text:
         self.options: dict[str, int] = {}
         self.settings: dict[str, str] = {}
         self.warned = 0
+        self.channels: dict[str, str] = {}  # lines that tell a channel's medium and nothing else
         self.inert: set[str] = set()  # lines that say nothing, whenever they come again
         self.op = self.program = ""
         self.count = 0
@@ -75,9 +78,13 @@ class Text:
     def read(self) -> Imported:
         """Return what the log holds."""
         plain = self._stream("")
-        inert = self.inert
-        for number, line in enumerate(self.log.lines, start=1):
+        inert, channels = self.inert, self.channels
+        numbered = enumerate(self.log.lines, start=1)
+        for number, line in numbered:
             if line in inert and not plain.pending:
+                continue
+            if line in channels:
+                self.told.channels[channels[line]] += 1
                 continue
             tokens = line.split() if len(line) < _LONGEST else []
             if (
@@ -93,11 +100,19 @@ class Text:
                 known = plain.layout
                 if run and known and len(tokens) == known.width and not (run.rows or run.bounds or plain.pending):
                     run.layout = known
-                    run.raw.append((number, tokens))
+                    if run.plain or not self._block(run, number, tokens):
+                        run.raw.append((number, tokens))
+                    elif run.block:
+                        rest = len(run.block.numbers) - 1
+                        next(islice(numbered, rest, rest), None)
                 else:
                     self._row("", number, tokens, 2)
             else:
                 self._other(number, line[:_LONGEST], tokens)
+        self._finish()
+        return self.imported
+
+    def _finish(self) -> None:
         for stream in self.streams.values():
             self._unfinished(stream)
             if stream.run:
@@ -105,7 +120,13 @@ class Text:
         self.reading.finish()
         if not self.imported.rows and not self.imported.unread:
             self._foreign()
-        return self.imported
+
+    def _block(self, run: NcclRun, number: int, tokens: list[str]) -> bool:
+        """Read all rows at once where they are those of a table before, but for their figures."""
+        table = self.reading.tables.get(tuple(tokens[:5]))
+        if table and table.width == len(tokens):
+            run.block = table.block(number, self.log.lines, _LONGEST)
+        return run.block is not None
 
     def _foreign(self) -> None:
         """Show rows that have another table's columns: those of a relative that prints no element type."""
@@ -140,8 +161,11 @@ class Text:
                 self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
         elif "NCCL WARN" in line and self.warned < _MOST_WARNINGS:
             self.warned += 1
-            self.imported.problem(f"NCCL warns (line {number}): {line.partition('NCCL WARN')[2].strip()[:160]}")
+            self.reading.problem(f"NCCL warns (line {number}): {line.partition('NCCL WARN')[2].strip()[:160]}")
         self.told.add(line)
+        medium = channel_of(line) if not glued and "NCCL WARN" not in line and len(line) < _SHORT else ""
+        if medium in self.told.channels and len(self.channels) < _MOST_INERT:
+            self.channels[line] = medium
 
     def _stream(self, tag: str) -> Stream:
         stream = self.streams.get(tag)
@@ -204,11 +228,11 @@ class Text:
             stream.pending = None
 
     def _comment(self, line: str) -> bool:
-        for word, pattern, take in _TAKERS:
-            match = pattern.search(line) if word in line else None
-            if match:
-                take(self, _tag(line[: match.start()]), match, line)
-                return True
+        found = _taker_of(line)
+        if found:
+            take, tag, match = found
+            take(self, tag, match, line)
+            return True
         known = layout(line) if "type" in line else None
         if known:
             tag = _tag(line[: max(line.lower().find("size"), 0)])
@@ -222,13 +246,11 @@ class Text:
 
     def _command(self, line: str) -> None:
         """Keep the operation and the options that a command line or a title names, for the run that follows."""
-        match = _PROGRAM.search(line) if "_perf" in line else None
-        if match and match[1].lower() in OPS:
-            self.op, self.program = OPS[match[1].lower()], f"{match[1]}_perf"
-            told = set(_SETTING.findall(line))
-            twice = Counter(name for name, _ in told)  # prose that compares two values sets neither
-            self.settings = {name: value for name, value in told if twice[name] == 1}
-        if match or line.startswith("###"):
+        name = _program_of(line) if "_perf" in line else ""
+        if name.lower() in OPS:
+            self.op, self.program = OPS[name.lower()], f"{name}_perf"
+            self.settings = dict(_settings_of(line))
+        if name or line.startswith("###"):
             found = options_of(line)
             if found or line.startswith("###"):
                 self.options = found
@@ -244,7 +266,7 @@ class Text:
     def _twice(self, tag: str) -> bool:
         """Tell whether the same banner came a moment ago: several processes that each think they are the first."""
         run = self._stream(tag).run
-        return bool(run and run.banner and not run.devices and not run.header and not run.rows and not run.raw)
+        return bool(run and run.banner and not run.devices and not run.header and not run.rows and not run.plain)
 
     def _device(self, tag: str, match: re.Match[str], _line: str) -> None:
         run = self._run(tag)
@@ -260,7 +282,7 @@ class Text:
 
     def _rccl_version(self, tag: str, match: re.Match[str], _line: str) -> None:
         self._run(tag).versions["rccl-tests"] = match[1]
-        self.reading.engine = "rccl"
+        self.reading.use("rccl")
 
     def _starting(self, tag: str, match: re.Match[str], _line: str) -> None:
         run = self._stream(tag).run
@@ -278,10 +300,10 @@ class Text:
     def _reduced(self, tag: str, match: re.Match[str], _line: str) -> None:
         run = self._run(tag)
         run.banner["max"] = int(match[1][:19])
-        self.imported.problem(f"the largest size was reduced to {match[1][:19]} bytes: the memory did not suffice")
+        self.reading.problem(f"the largest size was reduced to {match[1][:19]} bytes: the memory did not suffice")
 
     def _failure(self, tag: str, match: re.Match[str], _line: str) -> None:
-        self.imported.problem(f"the test failed: {match[0].strip()}")
+        self.reading.problem(f"the test failed: {match[0].strip()}")
         run = self._stream(tag).run
         if run:
             run.concluded = False
@@ -300,6 +322,29 @@ _TAKERS = (
     ("ailure", _FAILURE, Text._failure),
     ("timeout", _FAILURE, Text._failure),
 )
+
+
+@lru_cache(maxsize=512)  # every run of a long log has the same lines again
+def _taker_of(line: str) -> tuple[Callable[[Text, str, re.Match[str], str], None], str, re.Match[str]] | None:
+    """Return what takes such a line, the line's tag, and what was found in it."""
+    for word, pattern, take in _TAKERS:
+        match = pattern.search(line) if word in line else None
+        if match:
+            return take, _tag(line[: match.start()]), match
+    return None
+
+
+@lru_cache(maxsize=64)
+def _program_of(line: str) -> str:
+    match = _PROGRAM.search(line)
+    return match[1] if match else ""
+
+
+@lru_cache(maxsize=64)
+def _settings_of(line: str) -> dict[str, str]:
+    told = set(_SETTING.findall(line))
+    twice = Counter(name for name, _ in told)  # prose that compares two values sets neither
+    return {name: value for name, value in told if twice[name] == 1}
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from iobench.importers import formats
 from iobench.importers.hosts import hide_hosts
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
+from iobench.record import no_collections
 
 SURE = 0.5  # a STATE format that is so sure of a log adds its facts
 
@@ -52,7 +53,8 @@ def read_log(log: Log, as_format: str = "", keep_hosts: bool = False) -> Importe
     """Return what the log holds, read by the surest format or the named one; UserError where none fits."""
     found = scores(log)
     name = _chosen(log, as_format, found)
-    imported = all_formats()[name].read(log)
+    with no_collections():
+        imported = all_formats()[name].read(log)
     if not imported.lines and not as_format:
         name, imported = _another(log, found, name, imported)
     imported.format = name

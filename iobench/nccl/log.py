@@ -156,6 +156,12 @@ def _takers_of(said: str) -> tuple[Callable[[Told, str], None], ...]:
     return tuple(take for word, take in _TAKERS if word in said)
 
 
+def channel_of(text: str) -> str:
+    """Return the medium of a line of NCCL that says nothing but a channel's way, "" for any other."""
+    said = text[text.find(MARK) + len(MARK) :] if MARK in text else ""
+    return _medium_of(said) if _takers_of(said) == (Told._channel,) else ""
+
+
 @lru_cache(maxsize=4096)
 def _medium_of(said: str) -> str:
     """Return the medium of a channel's line, "" for any other."""
