@@ -10,7 +10,7 @@ from iobench.errors import EXIT_FAILED, EXIT_OK
 
 
 def crosscheck(
-    name: Annotated[str, typer.Argument(help="A probe, or dram, loaded, storage, weights, gpu, nccl, repeat, startup.")],
+    name: Annotated[str, typer.Argument(help="A probe, or the name of a crosscheck; a wrong one lists them.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds.")] = False,
     peer: Annotated[str | None, typer.Option(metavar="PATH", help="The peer tool, where it is not on PATH.")] = None,
 ) -> None:

@@ -342,7 +342,7 @@ def _program_of(line: str) -> str:
 
 @lru_cache(maxsize=64)
 def _settings_of(line: str) -> dict[str, str]:
-    told = set(_SETTING.findall(line))
+    told = dict.fromkeys(_SETTING.findall(line))
     twice = Counter(name for name, _ in told)  # prose that compares two values sets neither
     return {name: value for name, value in told if twice[name] == 1}
 
