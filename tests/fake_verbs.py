@@ -102,7 +102,7 @@ class Device:
 
     def _finish(self, pair: QP, wr: native.SendWR, sge: native.SGE) -> None:
         status = self._carry(pair, wr, sge)
-        if wr.send_flags & SIGNALED or status:
+        if wr.send_flags & SIGNALED or status or pair.every_one:
             pair.open = 0
             self.complete(pair.scq.address, wr.wr_id, status, sge.length)
 
@@ -245,8 +245,8 @@ class QPCap:
 
 
 class QPInitAttr:
-    def __init__(self, qp_type: int, scq: CQ, rcq: CQ, cap: QPCap) -> None:
-        self.qp_type, self.scq, self.rcq, self.cap = qp_type, scq, rcq, cap
+    def __init__(self, qp_type: int, scq: CQ, rcq: CQ, cap: QPCap, sq_sig_all: int = 1) -> None:
+        self.qp_type, self.scq, self.rcq, self.cap, self.sq_sig_all = qp_type, scq, rcq, cap, sq_sig_all
 
 
 class QPAttr:
@@ -262,6 +262,7 @@ class QP(_Pointing):
             raise PyverbsError("Failed to create QP. Errno: 22, Invalid argument")
         QP._next += 1
         self.number, self.kind, self.scq, self.rcq = QP._next, init.qp_type, init.scq, init.rcq
+        self.every_one = bool(init.sq_sig_all)
         self.depth, self.most_receives = init.cap.max_send_wr, init.cap.max_recv_wr
         self.receives: deque[tuple[int, int, int]] = deque()
         self.waiting: deque[tuple[QP, native.SendWR, native.SGE]] = deque()

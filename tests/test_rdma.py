@@ -533,3 +533,11 @@ def test_gpu_memory_is_compared_by_copies(sides: Sides, monkeypatch: pytest.Monk
     fake_verbs.DEVICE.corrupt = True
     with pytest.raises(WrongData):
         measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))
+
+
+def test_completions_that_were_not_asked_for_are_noticed(sides: Sides) -> None:
+    sides.join(setup_of("write", depth=16, every=4))
+    for qp in sides.sides[0].endpoint.qps:
+        qp.every_one = True
+    with pytest.raises(RdmaError, match="more completions than signalled"):
+        sides.sides[0].stream(64, [16], False)

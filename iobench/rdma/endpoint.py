@@ -111,8 +111,8 @@ class Endpoint:
                 max_send_wr=depth + 1, max_recv_wr=self.receives, max_send_sge=1, max_recv_sge=1, max_inline_data=inline
             )
             init = verbs.qp.QPInitAttr(
-                qp_type=verbs.constant(f"QPT_{setup.transport}"), scq=send_cq, rcq=self.recv_cq, cap=cap
-            )
+                qp_type=verbs.constant(f"QPT_{setup.transport}"), scq=send_cq, rcq=self.recv_cq, cap=cap, sq_sig_all=0
+            )  # pyverbs' default is a completion for every send
             try:
                 with verbs.doing(f"making a queue pair of depth {depth}"):
                     made = self._kept(self._made(init))

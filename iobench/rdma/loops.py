@@ -26,7 +26,7 @@ WR, SECOND_WR, RECV_WR, WC, BAD, SCRATCH, SOURCE, TARGET = range(15, 23)
 NBYTES, LIMIT, SPINS, EVENTS, TABLE = range(23, 28)
 
 OK, TIME_UP, WRONG = 0, -1, -2
-POLL_FAILED, NOTIFY_FAILED = -3, -4
+POLL_FAILED, NOTIFY_FAILED, TOO_MANY = -3, -4, -5
 POSTING, COMPLETION = 2000, 1000  # + errno, + status of the completion
 MEMORY, RECEIVE = 0, 1  # how a message is noticed: its last byte, or a receive completion
 READ, FETCH_ADD, COMPARE_SWAP = 0, 1, 2
@@ -326,7 +326,10 @@ def stream(t, qps, signalled, silent, depth, every, total, marks, stamps, stop, 
         if code != OK:
             break
         for k in range(out[2]):
-            done[np.int64(load64(t[WC] + np.uint64(k * _WC_NBYTES)))] += every
+            q = np.int64(load64(t[WC] + np.uint64(k * _WC_NBYTES)))
+            done[q] += every
+            if done[q] > posted[q]:
+                return TOO_MANY
         out[0] += every * out[2]
         while mark < marks.size and out[0] >= marks[mark]:
             stamps[mark] = now()

@@ -126,7 +126,7 @@ class Native:
         """Send ``total`` messages with the set-up's depth; return when each of ``marks`` was done (ns)."""
         setup = self.endpoint.setup
         stamps = np.zeros(len(marks), np.int64)
-        self.out[0] = 0
+        self.out[:] = 0
         code = loops.stream(
             self.table, self.qps, self.signalled, self.silent, setup.depth, setup.every, total,
             np.array(marks, np.int64), stamps, np.uint64(0), self.out,
@@ -202,6 +202,8 @@ def explain(code: int) -> str:
     if code >= loops.COMPLETION:
         status = code - loops.COMPLETION
         return STATUS.get(status, f"completion status {status}")
+    if code == loops.TOO_MANY:
+        return "more completions than signalled messages: what they count cannot be told"
     return "the device's completion queue failed"
 
 
