@@ -88,11 +88,11 @@ def test_light_verbs_import_nothing_heavy(arguments: tuple[str, ...], tmp_path: 
     assert done.returncode == 0, done.stderr
 
 
-def test_list_names_every_probe_and_the_coming_ones(cli: Cli) -> None:
+def test_list_names_every_probe_and_the_ways_through_one(cli: Cli) -> None:
     shown = cli("list").stdout
     for name in ("null", "dram", "weights", "allreduce"):
         assert f"\n{name}" in f"\n{shown}"
-    assert "Not in this version yet" in shown
+    assert "iobench run allreduce -a transport=nvlink" in shown
     assert "kind" in cli("list", "null").stdout
 
 

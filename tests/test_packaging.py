@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # The name on PyPI where it is not the name that is imported.
 DISTRIBUTION = {"llvmlite": "numba"}
-OPTIONAL = {"pandas", "pynvml", "cupy", "kvikio", "pyverbs"}
+OPTIONAL = {"pandas", "pynvml", "cupy", "kvikio", "pyverbs", "safetensors", "fastsafetensors", "runai_model_streamer"}
 
 
 @pytest.fixture(scope="module")
