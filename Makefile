@@ -7,7 +7,7 @@
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-BUDGET ?= 100
+BUDGET ?= 105
 ARGS ?=
 CONSTRAINTS ?= constraints.txt
 
@@ -40,7 +40,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
 
 .PHONY: bench
-bench: $(READY) ## measure this machine: every probe, fitted models, verdicts, report (BUDGET=100 seconds)
+bench: $(READY) ## measure this machine: every probe, fitted models, verdicts, report (BUDGET=105 seconds)
 	@$(IOBENCH) run --budget $(BUDGET) $(ARGS)
 
 .PHONY: test

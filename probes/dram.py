@@ -171,8 +171,11 @@ def _chase_points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> 
     if "plain" not in axes["stores"] or 1 not in axes["threads"]:
         return
     largest = _above(_CACHES_OVER * _last_level(topology)[0])
-    sizes = _chosen(axes, "nbytes", [nbytes for nbytes in _SIZES if nbytes <= largest])
-    yield from ({"kernel": "chase", "pages": pages, "nbytes": nbytes} for pages in axes["pages"] for nbytes in sizes)
+    default = [nbytes for nbytes in _SIZES if nbytes <= largest]
+    for pages in axes["pages"]:
+        # huge pages show the caches' edges; of small ones powers of two tell what the pages change
+        sizes = default if pages == axes["pages"][-1] else [nbytes for nbytes in default if nbytes & (nbytes - 1) == 0]
+        yield from ({"kernel": "chase", "pages": pages, "nbytes": n} for n in _chosen(axes, "nbytes", sizes))
 
 
 def _chosen(

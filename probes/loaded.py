@@ -41,7 +41,7 @@ _IDLE = 65536  # some 90 us between two chunks
 
 AXES = {
     "mix": Axis(
-        ("read", "2:1", "1:1", "write"),
+        ("read", "2:1", "write"),
         "reads to writes on the bus: reads alone, lines modified in place, or stores past the caches alone",
         choices=("read", "3:1", "2:1", "1:1", "write"),
     ),
