@@ -12,7 +12,7 @@ from iobench.rdma import ports
 from iobench.rdma.setup import Setup
 from iobench.topology.graph import Topology
 
-TARGET = "iobench.rdma.side:Side"
+TARGET: str = "iobench.rdma.side:Side"
 VARIABLE = "IOBENCH_PEER"  # host:port of another host's server
 START_SECONDS = 120.0  # compiling the loops for the first time included
 CALL_SECONDS = 60.0

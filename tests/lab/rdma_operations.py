@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from iobench.errors import IobenchError
-from iobench.rdma import pairing
+from iobench.rdma import pairing, side
 from iobench.rdma.pairing import Pair
 from iobench.rdma.setup import Setup
 
@@ -31,6 +31,7 @@ STREAMS = (("write", "RC", 4096), ("send", "RC", 4096), ("read", "RC", 4096), ("
 
 def main() -> None:
     said: dict[str, Any] = {}
+    pairing.TARGET = f"{__file__}:Greedy"
     with pairing.local([[0], [1]]) as pair:
         for verb, transport, nbytes in STREAMS:
             for both in (False, True):
@@ -119,10 +120,19 @@ def no_receive(pair: Pair) -> None:
     pair.call("post", 60.0, count=40, batch=64)
 
 
+class Greedy(side.Side):
+    """A side that can be made to post more receives than its queue holds."""
+
+    def overfill(self) -> None:
+        for _ in range(8):
+            self.loops.arm()
+
+
 def full_queue(pair: Pair) -> None:
-    setup = Setup("write", 64, depth=4, every=4)
+    """Receives that nobody uses up: soft-RoCE is done with a send before the next one is posted."""
+    setup = Setup("send", 64)
     pairing.join(pair, setup, setup)
-    pair.call("post", 60.0, count=1, batch=4096)
+    pair.call("overfill", 60.0)
 
 
 def killed(pair: Pair) -> None:

@@ -31,7 +31,7 @@ def said(guest: Guest) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def probed(guest: Guest, said: dict[str, Any]) -> Run:
     """The probe as a user runs it: small."""
-    narrowed = "-a nbytes=8,2K -a depth=1,16 -a every=1,4 -a qps=1 -a test=latency,bandwidth"
+    narrowed = "-a nbytes=8 -a depth=1,16 -a every=1,4 -a qps=1 -a load=0 -a completion=poll -a direction=one"
     cli.call(guest, cli.run_line("rdma", f"rdma {narrowed}"), timeout=600)
     return cli.measured(guest, "rdma")
 
