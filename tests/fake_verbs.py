@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import errno
+import itertools
 import sys
 import threading
 import types
@@ -227,11 +228,10 @@ class CQ:
 
 
 class MR:
-    _next = 100
+    _numbers = itertools.count(101)  # two threads register at once: next() gives no number twice
 
     def __init__(self, pd: PD, length: int, access: int, address: int = 0) -> None:
-        MR._next += 1
-        self.lkey = self.rkey = MR._next
+        self.lkey = self.rkey = next(MR._numbers)
         self.address, self.length = address, length
         DEVICE.keys[self.rkey] = self
 
@@ -255,13 +255,12 @@ class QPAttr:
 
 
 class QP(_Pointing):
-    _next = 16
+    _numbers = itertools.count(17)
 
     def __init__(self, pd: PD, init: QPInitAttr, attr: QPAttr | None = None) -> None:
         if DEVICE.refuse_inline and init.cap.max_inline_data:
             raise PyverbsError("Failed to create QP. Errno: 22, Invalid argument")
-        QP._next += 1
-        self.number, self.kind, self.scq, self.rcq = QP._next, init.qp_type, init.scq, init.rcq
+        self.number, self.kind, self.scq, self.rcq = next(QP._numbers), init.qp_type, init.scq, init.rcq
         self.every_one = bool(init.sq_sig_all)
         self.depth, self.most_receives = init.cap.max_send_wr, init.cap.max_recv_wr
         self.receives: deque[tuple[int, int, int]] = deque()
