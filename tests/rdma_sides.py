@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Sides:
 
     def call(self, method: str, deadline: float = 10.0, **arguments: Any) -> list[Any]:
         futures = [self.pool.submit(getattr(one, method), **arguments) for one in self.sides]
+        wait(futures, deadline)  # both, also where one fails: what is called next must not meet the other still at work
         return [future.result(deadline) for future in futures]
 
     def join(self, setup: Setup) -> list[dict[str, Any]]:
