@@ -2,11 +2,13 @@
 
 It runs on CXL memory where there is some (a NUMA node without CPUs), else on local memory: the loop is the same.
 
-Bar: bandwidth iobench/C at least 0.97, for every size of block and number of threads.
+Bar: bandwidth iobench/C within 3 % on either side, for every size of block and number of threads: a loop that beats C
+by more does other work.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ Say = Callable[[str], None]
 BLOCKS = (18 * KIB, 32 * KIB, 64 * KIB, 256 * KIB)
 NBYTES = 128 * MIB
 _SECONDS, _QUICK_SECONDS = 2.0, 0.3
+WITHIN = dataclasses.replace(BANDWIDTH, met=lambda ratio: 0.97 <= ratio <= 1.03)
 
 
 def run(say: Say, quick: bool = False) -> bool:
@@ -67,9 +70,9 @@ def _row(code: Library, policy: Policy | None, block: int, threads: int, seconds
             work.check()
         work.settle()
         sides = (lambda: work.take(3), lambda: work.take(3, code.gather))
-        ours, theirs, ratio = dram.in_turn(sides, seconds, BANDWIDTH)
+        ours, theirs, ratio = dram.in_turn(sides, seconds, WITHIN)
         work.check()
-        return Row(_name(block, threads), ours / work.repeats, theirs / work.repeats, ratio, BANDWIDTH, work.moved)
+        return Row(_name(block, threads), ours / work.repeats, theirs / work.repeats, ratio, WITHIN, work.moved)
 
 
 def _name(block: int, threads: int) -> str:
