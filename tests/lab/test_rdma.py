@@ -94,7 +94,7 @@ def test_the_probe(probed: Run) -> None:
 
 
 def test_latency_beside_perftest(guest: Guest, said: dict[str, Any]) -> None:
-    """Both tools give figures, and the verdict on each bar follows from them; how they compare is for a quiet machine."""
+    """Both tools give figures and a verdict on each bar follows; which one it is, a quiet machine tells."""
     done = guest.run(cli.script("crosscheck rdma --quick"), timeout=600)
     for verb in ("write", "send", "read"):
         for size in ("8 B", "4 KiB"):
