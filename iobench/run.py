@@ -21,8 +21,9 @@ from iobench.parse import problem
 from iobench.plan import Job, Plan, Request, scratch_folder
 from iobench.probe import Probe
 from iobench.ranks import nodes
-from iobench.record import Header, Line, Run, Writer
+from iobench.record import Header, Line, Run
 from iobench.topology.graph import Topology
+from iobench.writer import Writer
 
 REPEAT_SHARE = 0.1  # of the budget, kept for points that others disturbed
 MOST_REPEATED = 0.5

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from iobench.record import Header, Leg, Line, Run, Writer, merge
+from iobench.record import Header, Leg, Line, Run, merge
 from iobench.topology.graph import Topology
 from iobench.units import GB, KIB, MIB, NS, US
+from iobench.writer import Writer
 
 SOURCE = "sha256:0123456789abcdef"
 CACHES = {"L1d": 32 * KIB, "L2": 1 * MIB, "L3": 32 * MIB}

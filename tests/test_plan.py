@@ -12,6 +12,7 @@ from iobench.plan import Request
 from iobench.record import point_key
 from iobench.run import Session
 from iobench.topology.graph import Topology
+from iobench.writer import Writer
 from tests.conftest import ROOT
 
 GRAPH = Topology("here")
@@ -64,7 +65,7 @@ def test_no_launch_begins_after_the_budget_but_each_point_gets_one(tmp_path: Pat
 
     made = null(launches=3, budget=0.01)
     header = record.Header("id", "now", "0", {"name": "here"}, GRAPH.to_dict(), made.request.to_dict())
-    session = Session(made, tmp_path, record.Writer.create(tmp_path, header), set())
+    session = Session(made, tmp_path, Writer.create(tmp_path, header), set())
     begun = time.monotonic()
     session.execute(runs.Observer())
     session.close()
@@ -97,7 +98,7 @@ def test_disturbed_points_are_measured_once_more_unless_most_were(
     monkeypatch.setattr(runs, "Launch", Launch)
     made = null(launches=2)
     header = record.Header("id", "now", "0", {"name": "here"}, GRAPH.to_dict(), made.request.to_dict())
-    session = Session(made, tmp_path, record.Writer.create(tmp_path, header), set())
+    session = Session(made, tmp_path, Writer.create(tmp_path, header), set())
     session.execute(runs.Observer())
     session.close()
     assert begun == [(0, 2), (1, 2), *[(2, 1)] * again]

@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from iobench import batch, parse, record
 from iobench.errors import UserError
-from iobench.record import FILE_NAME, Header, Leg, Line, Record, Writer, dumps, merge, point_key, read
+from iobench.record import FILE_NAME, Header, Leg, Line, Record, dumps, merge, point_key, read
+from iobench.writer import Writer
 
 HEADER = Header("run-1", "2026-01-01T00:00:00Z", "0.1", {"name": "box"}, {"schema": 1}, {"probes": ["null"]})
 
