@@ -18,12 +18,16 @@ from iobench.paths import source_root
 from iobench.worker import Order
 
 TICK_SECONDS = 0.2
+START_SECONDS = 60.0  # the least that a start may take: it imports large libraries, perhaps on a busy machine
 _GRACE_SECONDS = 5.0
 _LAST_WORDS = 400
 
 
 class Hung(Exception):
-    """No event within the deadline."""
+    """No event within so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no sign of life for {seconds:.0f} s")
 
 
 class Child:
@@ -54,20 +58,20 @@ class Child:
         return self.process.pid
 
     def events(self, deadline: float) -> Iterator[dict[str, Any] | None]:
-        """Yield events as they come and None every tick without one; raise Hung after ``deadline`` s."""
-        last = time.monotonic()
+        """Yield events as they come and None every tick without one; raise Hung after ``deadline`` s of silence."""
+        last, patience = time.monotonic(), max(deadline, START_SECONDS)
         while True:
             ready, _, _ = select.select([self._read], [], [], TICK_SECONDS)
             if not ready:
-                if time.monotonic() - last > deadline:
-                    raise Hung
+                if time.monotonic() - last > patience:
+                    raise Hung(patience)
                 yield None
                 continue
             chunk = os.read(self._read, 1 << 20)
             if not chunk:
                 self._closed = True
                 return
-            last = time.monotonic()
+            last, patience = time.monotonic(), deadline
             self._buffer += chunk
             *lines, self._buffer = self._buffer.split(b"\n")
             yield from map(json.loads, lines)

@@ -56,10 +56,8 @@ class Launch:
                     index = event["index"] + 1
                 elif event["event"] == "user_error":
                     raise UserError(f"{event['text']} (finished points are safe: iobench run --resume {self._folder})")
-        except Hung:
-            trouble = (
-                f"no sign of life for {self._request.deadline:.0f} s: ended by the deadline (--deadline raises it)"
-            )
+        except Hung as hung:
+            trouble = f"{hung}: ended by the deadline (--deadline raises it)"
         finally:
             ending = child.end()
         if index < len(points):

@@ -25,7 +25,7 @@ def cli_environment() -> dict[str, str]:
 def cli(tmp_path: Path) -> Cli:
     """Run ``iobench ARGS`` in a fresh folder; returns the finished process with its output as text."""
 
-    def call(*args: object, timeout: float = 120, **more: object) -> subprocess.CompletedProcess[str]:
+    def call(*args: object, timeout: float = 400, **more: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "iobench", *map(str, args)]
         options = {"cwd": tmp_path, "env": cli_environment(), **more}
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)

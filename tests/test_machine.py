@@ -9,8 +9,9 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from iobench import machine
@@ -401,6 +402,15 @@ def _watched(session: int, seconds: float) -> dict[str, dict[str, object]]:
     return watch.end()
 
 
+def _watched_until(session: int, seen: Callable[[dict[str, Any]], bool]) -> dict[str, dict[str, Any]]:
+    """Watch again until ``seen``: on a busy machine the spinner starts late and gets little at times."""
+    for _ in range(60):
+        state = _watched(session, 0.5)
+        if seen(state["during"]):
+            break
+    return state
+
+
 def _needs_proc_stat(state: dict[str, dict[str, object]]) -> None:
     if "others_cpus" not in state["during"]:
         pytest.skip("/proc/stat is not kept up on this system")
@@ -408,7 +418,7 @@ def _needs_proc_stat(state: dict[str, dict[str, object]]) -> None:
 
 def test_a_foreign_spinner_is_noticed() -> None:
     with _spinning(session=True):
-        state = _watched(session=1 << 22, seconds=0.6)
+        state = _watched_until(1 << 22, lambda during: during.get("others_cpus", 1.0) > 0.15)
     _needs_proc_stat(state)
     assert state["during"]["others_cpus"] > 0.15
     assert "others used" in machine.disturbance(state, os.sched_getaffinity(0))
@@ -419,27 +429,36 @@ def test_our_own_load_is_not_blamed_on_others() -> None:
     with _spinning(session=True) as process:
         cpus = os.sched_getaffinity(0)
         ours, strangers = machine.Watch(process.pid, cpus), machine.Watch(1 << 22, cpus)
-        ours.begin()
-        strangers.begin()
-        time.sleep(0.6)
-        state, other = ours.end(), strangers.end()
-    _needs_proc_stat(state)
-    assert state["during"]["own_cpus"] > 0.05
-    # Whatever else runs on this machine is in both figures: the difference is the spinner alone.
-    difference = other["during"]["others_cpus"] - state["during"]["others_cpus"]
-    assert difference == pytest.approx(state["during"]["own_cpus"], abs=0.1)
+        differences = []
+        for _ in range(40):
+            ours.begin()
+            strangers.begin()
+            time.sleep(0.6)
+            state, other = ours.end()["during"], strangers.end()["during"]
+            _needs_proc_stat({"during": state})
+            # Whatever else runs on this machine is in both figures: the difference is the spinner alone. The two
+            # read the counters one after the other: what happens in between may be in one figure only.
+            differences.append((state["own_cpus"], other["others_cpus"] - state["others_cpus"]))
+            if state["own_cpus"] > 0.05 and differences[-1][1] == pytest.approx(state["own_cpus"], abs=0.1):
+                return
+    pytest.fail(f"own CPUs and the difference of others' CPUs: {differences}")
+
+
+def _of(session: int) -> list[int]:
+    return list(processes.scan(Path("/"), session, TICK, -1).own)
 
 
 def test_a_rank_that_leaves_the_session_stays_ours() -> None:
-    rank = f"subprocess.run([sys.executable, '-S', '-c', {SPIN!r}], start_new_session=True, timeout=3)"
+    rank = f"subprocess.run([sys.executable, '-S', '-c', {SPIN!r}], start_new_session=True, timeout=120)"
     code = f"import subprocess, sys; {rank}"
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
-        time.sleep(0.4)
-        state = _watched(process.pid, 0.4)
+        state = _watched_until(
+            process.pid, lambda during: during.get("own_cpus", 0) > 0.05 and len(_of(process.pid)) > 1
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
-            for pid in processes.scan(Path("/"), process.pid, TICK, -1).own:
+            for pid in _of(process.pid):
                 os.kill(pid, 9)
         process.wait()
     assert state["during"]["own_cpus"] > 0.05
@@ -479,12 +498,19 @@ def test_points_right_after_each_other_share_a_reading(monkeypatch: pytest.Monke
     assert watch.end()["before"] is not second["after"]
 
 
-def test_watching_is_cheap() -> None:
-    watch = machine.Watch(os.getsid(0), os.sched_getaffinity(0))
-    start = time.process_time()
-    for _ in range(20):
-        watch.sample()
-    assert (time.process_time() - start) / 20 < 0.01
+def test_watching_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample while a point runs reads the load and a few frequencies, however many CPUs and processes there are."""
+    watch = machine.Watch(os.getsid(0), set(range(1000)))
+    watch._cpufreq = True
+    really, asked = read.text, []
+
+    def text(path: Path) -> str | None:
+        asked.append(path)
+        return really(path)
+
+    monkeypatch.setattr(read, "text", text)
+    watch.sample()
+    assert 1 <= len(asked) <= 10
 
 
 # --- gaps --------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -66,11 +65,9 @@ def test_no_launch_begins_after_the_budget_but_each_point_gets_one(tmp_path: Pat
     made = null(launches=3, budget=0.01)
     header = record.Header("id", "now", "0", {"name": "here"}, GRAPH.to_dict(), made.request.to_dict())
     session = Session(made, tmp_path, Writer.create(tmp_path, header), set())
-    begun = time.monotonic()
     session.execute(runs.Observer())
     session.close()
     assert [len(entry.lines) for entry in record.read(tmp_path)] == [1, 1]
-    assert time.monotonic() - begun < 60
 
 
 @pytest.mark.parametrize(("disturbed", "again"), [(1, 1), (2, 0)])

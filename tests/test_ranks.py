@@ -24,6 +24,7 @@ WORKER = """
 import os, signal, socket, sys, time
 from iobench.errors import Unavailable, WrongData
 
+HANG = 600  # seconds: what a call that is not ended at its deadline would take
 NAMES = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT EXTRA".split()
 
 class Worker:
@@ -34,7 +35,7 @@ class Worker:
             raise RuntimeError("no device")
         if rank.config.get("hang_start"):
             rank.state("the init")
-            time.sleep(60)
+            time.sleep(HANG)
 
     def contract(self):
         return {name: os.environ.get(name) for name in NAMES}
@@ -69,7 +70,7 @@ class Worker:
         self.rank.state("all_reduce of 65536 bytes")
         if self.rank.rank != 1:
             self.rank.state("waiting")
-            time.sleep(60)
+            time.sleep(HANG)
         getattr(self, what)()
 
     def die(self):
@@ -111,7 +112,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{file}:Worker"
 
 
-def _gone(pid: int, seconds: float = 3.0) -> bool:
+def _gone(pid: int, seconds: float = 60.0) -> bool:
     """Tell whether the process has ended (a zombie whose parent is no longer ours counts as ended)."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -211,13 +212,13 @@ def test_a_failed_rank_ends_the_group_at_once_and_is_named(worker: str, what: st
         start = time.monotonic()
         if sentence is None:
             with pytest.raises(RankFailed, match=r"rank [01] raised TypeError in .*set is not JSON serializable"):
-                group.call(what, deadline=20)
+                group.call(what, deadline=120)
         else:
             with pytest.raises(RankFailed) as caught:
-                group.call("in_rank_1", deadline=20, what=what)
+                group.call("in_rank_1", deadline=120, what=what)
             assert sentence in str(caught.value)
             assert "\n" not in str(caught.value)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60
         assert all(map(_gone, pids))
 
 
@@ -250,11 +251,11 @@ def test_hung_ranks_end_at_the_deadline_with_their_states(worker: str) -> None:
         pids = group.pids
         start = time.monotonic()
         with pytest.raises(RankFailed) as caught:
-            group.call("in_rank_1", deadline=0.5, what="stop")
-        assert time.monotonic() - start < 3
+            group.call("in_rank_1", deadline=2.0, what="stop")
+        assert time.monotonic() - start < 60
         assert str(caught.value) == (
-            "rank 0 gave no answer within 0.5 s while in waiting; "
-            "rank 1 gave no answer within 0.5 s while in all_reduce of 65536 bytes (stopped by a signal)"
+            "rank 0 gave no answer within 2 s while in waiting; "
+            "rank 1 gave no answer within 2 s while in all_reduce of 65536 bytes (stopped by a signal)"
         )
         assert all(map(_gone, pids))
 
@@ -269,7 +270,7 @@ def test_a_stopped_rank_that_reads_nothing_cannot_block_the_parent(
         start = time.monotonic()
         with pytest.raises(RankFailed, match=r"rank 0 gave no answer within 0\.2 s"):
             group.call("echo", deadline=0.2, value="x" * 1_000_000)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60
 
 
 def test_the_next_call_starts_a_fresh_group(worker: str) -> None:
@@ -316,7 +317,7 @@ def test_leaving_ends_ranks_that_hang(worker: str, monkeypatch: pytest.MonkeyPat
         pids = group.pids
         os.kill(pids[0], signal.SIGSTOP)
         start = time.monotonic()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     assert all(map(_gone, pids))
 
 
@@ -336,7 +337,7 @@ def test_ranks_die_with_a_killed_parent(worker: str, from_thread: bool) -> None:
     begin = "group.call('count'); print(*group.pids, flush=True)"
     run = f"import threading; t = threading.Thread(target=lambda: ({begin.replace('; ', ', ')})); t.start(); t.join()"
     code = f"import time; from iobench.ranks import RankGroup; group = RankGroup({worker!r}, 2)\n"
-    code += f"{run if from_thread else begin}\ntime.sleep(60)"
+    code += f"{run if from_thread else begin}\ntime.sleep(600)"
     root = str(Path(ranks.__file__).parents[2])
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}

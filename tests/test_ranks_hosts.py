@@ -76,8 +76,8 @@ def test_two_hosts_measure_together(cable: tuple[str, str], tmp_path: Path) -> N
     lead = start(
         cable[0], 0, "-a", "nbytes=8,1M", "-a", "ranks=2", "--quick", "--no-report", "--out", str(tmp_path / "run")
     )
-    said, _ = lead.communicate(timeout=150)
-    agent, _ = other.communicate(timeout=30)
+    said, _ = lead.communicate(timeout=400)
+    agent, _ = other.communicate(timeout=120)
     assert (lead.returncode, other.returncode) == (0, 0), said + agent
     run = record.read(tmp_path / "run")
     assert [entry.point["nbytes"] for entry in run] == [8, 1 << 20]

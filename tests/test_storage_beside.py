@@ -189,7 +189,7 @@ def test_a_constructor_that_spins_is_ended(
     began = time.monotonic()
     with pytest.raises(Unavailable, match="no sign of life for 2 s"):
         through.load(weights, Way("kvikio-warm"), "gpu", sampler, deadline=2.0)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(("carried", "path"), [(2 * MIB, cufile.GDS_NVFS), (MIB, "compat in part"), (0, "compat")])
@@ -293,7 +293,7 @@ def test_the_ring_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> Non
     """96 MiB through a ring of 8 MiB: the process grows by the ring, the sums and a little, not by the checkpoint."""
     with files.own(tmp_path, 96 * MIB, 1) as found:
         script = [sys.executable, "-c", MEASURED, str(found.checkpoint.path)]
-        done = subprocess.run(script, capture_output=True, text=True, env=cli_environment(), timeout=60, check=False)
+        done = subprocess.run(script, capture_output=True, text=True, env=cli_environment(), timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     if done.stdout.strip() == "None":
         pytest.skip("this kernel does not tell a process's peak")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,10 @@ def test_names_of_the_package() -> None:
         topology.discovery  # noqa: B018
 
 
-def test_discovery_of_this_machine_is_quick_and_leaks_no_descriptor() -> None:
+def test_discovery_of_this_machine_leaks_no_descriptor() -> None:
     discover()
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    start = time.process_time()
     graph = discover()
-    assert time.process_time() - start < 1.0
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
     assert graph.to_dict() == discover().to_dict()
 
