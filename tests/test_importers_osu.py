@@ -74,3 +74,28 @@ def test_quoted_mail_and_tags_are_seen_through() -> None:
 def test_what_has_no_sizes_is_refused_with_its_reason() -> None:
     with pytest.raises(UserError, match="Barrier Latency has no sizes"):
         read("# OSU MPI Barrier Latency Test v7.3\n# Avg Latency(us)\n            10.23\n")
+
+
+@pytest.mark.parametrize(
+    ("title", "unit", "op", "direction"),
+    [
+        ("MPI_Put Latency", "Latency (us)", "put", "one"),
+        ("MPI_Get latency", "Latency (us)", "get", "one"),
+        ("MPI_Fetch_and_op latency", "Latency (us)", "fetch_and_op", "one"),
+        ("MPI_Get Bandwidth", "Bandwidth (MB/s)", "get", "one"),
+        ("MPI_Put Bi-directional Bandwidth", "Bandwidth (MB/s)", "put", "both"),
+    ],
+)
+def test_one_sided_operations_are_no_messages_and_nothing_of_them_is_halved(
+    title: str, unit: str, op: str, direction: str
+) -> None:
+    head = f"# OSU {title} Test v5.7.1\n# Window creation: MPI_Win_allocate\n# Synchronization: MPI_Win_flush\n"
+    imported, run = read(f"{head}# Size          {unit}\n8                      63.31\n")
+    (only,) = run
+    assert (only.point["op"], only.point["direction"]) == (op, direction)
+    assert not any("half" in sentence for sentence in imported.normalised)
+    if "us" in unit:
+        assert only.time.median == pytest.approx(63.31e-6)
+        assert only.first.aggregate.endswith("one operation with its synchronisation")
+    else:
+        assert only.bytes_per_s == pytest.approx(63.31e6)

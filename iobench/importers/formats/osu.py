@@ -2,7 +2,8 @@
 
 Facts of the tool: a collective's size is what each rank contributes (allgather, alltoall: to or from each peer,
 reduce_scatter: the whole), its time the mean over ranks of each rank's mean; osu_latency is half a round trip;
-MB/s is 1e6 bytes/s; osu_bibw adds both directions, osu_mbw_mr all pairs.
+MB/s is 1e6 bytes/s; osu_bibw adds both directions, osu_mbw_mr all pairs. The one-sided tests (MPI_Put, MPI_Get ...)
+time the operation with its synchronisation: no partner answers, so nothing is halved.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from iobench.units import MB, US
 TITLE = "OSU micro-benchmarks"
 STATE = False
 
-_TITLE = re.compile(r"#?\s*OSU (MPI|NCCL|XCCL|OpenSHMEM|UPC|UPC\+\+|RCCL)(-CUDA|-ROCM|-SYCL|-OPENACC)?%?\w* +"
+_TITLE = re.compile(r"#?\s*OSU (MPI|NCCL|XCCL|OpenSHMEM|UPC|UPC\+\+|RCCL)(-CUDA|-ROCM|-SYCL|-OPENACC)?%?(?:_(\w+))? +"
                     r"(.{1,90}?) +(?:Test +)?(?:v|\(?[Vv]ersion )?([\d.]+\w*)\)?\s*$")  # fmt: skip
 _COLUMNS = re.compile(r"#?\s*Size\b.*(?:\(us\)|MB/s|Latency|Bandwidth)")
 _BARRIER = re.compile(r"#?\s*Avg Latency ?\(us\)")
@@ -57,6 +58,7 @@ class _Test:
     name: str
     version: str
     accelerator: str = ""
+    one_sided: str = ""  # put, get, accumulate ...: of MPI_Put and its like, which no partner answers
     columns: list[str] = field(default_factory=list)
     buffers: tuple[str, str] = ("", "")
     asked: tuple[str, ...] = ("", "")
@@ -126,7 +128,8 @@ class _Reading:
     def _begin(self, title: re.Match[str]) -> None:
         self._end()
         self.count += 1
-        self.test = _Test(self.count, title[1], title[3].strip(), title[4], (title[2] or "").strip("-").lower())
+        accelerator = (title[2] or "").strip("-").lower()
+        self.test = _Test(self.count, title[1], title[4].strip(), title[5], accelerator, (title[3] or "").lower())
         self.test.ranks, self.ranks = self.ranks, None
         self.test.asked, self.ends = self.ends, ("", "")
         self.test.command, self.command = self.command, 0
@@ -239,7 +242,9 @@ class _Reading:
         latency = test.kind == "latency"
         moved = 0 if latency else size * directions * pairs
         seconds = figure * US if latency else moved / (figure * MB)
-        point: dict[str, Any] = {"op": "sendrecv", "engine": _ENGINES.get(test.library, "mpi"), "ranks": 2 * pairs}
+        op = test.one_sided or "sendrecv"
+        whole = "one operation with its synchronisation" if test.one_sided else "half a round trip"
+        point: dict[str, Any] = {"op": op, "engine": _ENGINES.get(test.library, "mpi"), "ranks": 2 * pairs}
         point |= {"test": "latency" if latency else "bandwidth", "direction": "both" if directions == 2 else "one"}
         point |= {"memory": _memory(test), "window": test.window or None, "nbytes": size}
         rule = "nbytes" if directions * pairs == 1 else f"nbytes * {directions * pairs} (directions * pairs)"
@@ -251,13 +256,13 @@ class _Reading:
             mode="blocking" if latency else "pipelined",
             nbytes=size,
             moved=moved,
-            moved_rule="half a round trip; no rate is formed" if latency else rule,
+            moved_rule=f"{whole}; no rate is formed" if latency else rule,
             seconds=[[seconds]],
             verified=verified,
             evidence={"test": test.name, "command": test.command, "version": test.version,
                       "columns": ["line", "figures"],
                       "rows": [[number, printed]]},
-            aggregate="mean of the test's iterations" + (", half a round trip" if latency else " of a window"),
+            aggregate="mean of the test's iterations" + (f", {whole}" if latency else " of a window"),
         )  # fmt: skip
         if verified is False:
             line.status, line.reason = "failed", f"the test found wrong data (line {number})"
@@ -265,7 +270,7 @@ class _Reading:
             self.imported.normalise("osu_bibw counts both directions: so do the bytes moved here")
         if test.kind == "mbw_mr":
             self.imported.normalise(f"osu_mbw_mr adds {pairs} pairs: so do the bytes moved here")
-        if latency:
+        if latency and not test.one_sided:
             self.imported.normalise("osu_latency is half a round trip")
         self.other.append(line)
 

@@ -16,7 +16,7 @@ from iobench.topology.logs.text import address, finding, one_node
 from iobench.topology.sysfs import natural
 
 _HEAD = re.compile(r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^:\n]{2,80}): (.+)$")
-_LINK = re.compile(r"Speed ([0-9.]+ ?GT/s|unknown)(?: \([a-z]+\))?, Width (x[0-9]+|unknown)")
+_LINK = re.compile(r"Speed ([0-9]{1,4}(?:\.[0-9]{1,3})? ?GT/s|unknown)(?: \([a-z]+\))?, Width (x[0-9]+|unknown)")
 _BUSES = re.compile(r"Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2})")
 _EMULATED = re.compile(r"\b(Virtio|QEMU|Red Hat|VMware|Hyper-V|VirtualBox|Bochs)\b", re.IGNORECASE)
 _ID = re.compile(r" \[([0-9a-f]{4})\]$")
@@ -106,7 +106,7 @@ def link_of(line: str) -> tuple[int | None, int | None]:
     match = _LINK.search(line)
     if not match:
         return None, None
-    speed = re.match(r"[0-9.]+", match[1])
+    speed = re.match(r"[0-9.]{1,8}", match[1])
     lanes = int(match[2][1:]) if match[2][1:].isdigit() else 0
     return limits.pcie_generation(float(speed[0])) if speed else None, lanes if lanes in _WIDTHS else None
 
