@@ -10,8 +10,14 @@ Definitions, so that two tools can be compared:
   (pi/2 / (k + pi/2 - 1) of the launches' variance, Kenney & Keeping 1962). That is what a reader wants
   who runs again and compares; it is wider than an interval of this run's own mean.
   One launch is split into consecutive batches first (batch means, Law & Kelton), because neighbouring
-  samples are correlated and (a) alone would be too narrow. How launches differ can't be seen in one
-  launch: its interval is that of this launch only. A single sample has no interval at all.
+  samples are correlated and (a) alone would be too narrow. Two batches are too few: Student's factor of
+  one degree of freedom is 12.7, and few batches widen an interval fast (Schmeiser, Operations Research 30
+  (1982) 556). Below twelve samples, three batches of four, each sample is therefore taken as one; then the
+  interval holds for samples that don't depend on each other (simulated, 1,500 trials: 97 to 99 % of the
+  medians for 5 to 11 samples, 80 to 89 % where neighbours correlate by 0.6). Below six samples (a) is the
+  whole range, which holds the median in 94 % (five) or fewer cases, and (b) makes the interval.
+  How launches differ can't be seen in one launch: its interval is that of this launch only. A single
+  sample has no interval at all.
 - Quantiles are by linear interpolation (NumPy's default); P99 needs 100 samples, P99.9 needs 1,000.
 """
 
@@ -28,6 +34,7 @@ from scipy import special  # scipy.stats takes four times as long to import, in 
 CONFIDENCE = 0.95
 _BATCHES = 5
 _MIN_BATCH = 4
+_MIN_BATCHES = 3
 _MOST_HALF = 50.0  # of a logarithm: a factor of 5e21 says "unknown" without overflow
 
 
@@ -86,8 +93,7 @@ def median_intervals(samples: np.ndarray, confidence: float = CONFIDENCE) -> tup
     ordered = np.sort(samples.reshape(points, groups * count), axis=1)
     k = _rank(groups * count, confidence)
     if groups == 1:
-        batches = min(_BATCHES, count // _MIN_BATCH)
-        parts = np.array_split(samples[:, 0, :], batches if batches >= 2 else count, axis=1)
+        parts = np.array_split(samples[:, 0, :], _parts(count), axis=1)
         medians = np.stack([np.median(part, axis=1) for part in parts], axis=1)
     low, high = _log_ts(medians, confidence, repeat=groups > 1)
     lows, highs = np.minimum(low, ordered[:, k]), np.maximum(high, ordered[:, -1 - k])
@@ -122,10 +128,13 @@ def _rank(n: int, confidence: float) -> int:
 def _medians_for_spread(arrays: list[np.ndarray]) -> np.ndarray:
     if len(arrays) > 1:
         return np.array([np.median(a) for a in arrays])
-    count = min(_BATCHES, len(arrays[0]) // _MIN_BATCH)
-    if count < 2:
-        return arrays[0]  # too few for batches: every sample is one
-    return np.array([np.median(batch) for batch in np.array_split(arrays[0], count)])
+    return np.array([np.median(batch) for batch in np.array_split(arrays[0], _parts(len(arrays[0])))])
+
+
+def _parts(count: int) -> int:
+    """Return into how many parts the samples of one launch are split: batches, or single samples where they are few."""
+    batches = min(_BATCHES, count // _MIN_BATCH)
+    return batches if batches >= _MIN_BATCHES else count
 
 
 def _log_t(medians: np.ndarray, confidence: float, repeat: bool) -> tuple[float, float]:

@@ -43,7 +43,15 @@ def test_turns_alternate_and_the_ratio_is_of_one_round() -> None:
 def test_a_latency_that_is_shorter_is_better() -> None:
     row = peer.Row("chase", latency=True, ours=[80e-9] * 3, peers=[100e-9] * 3, known="a mean beside a median")
     assert row.ratio.median == pytest.approx(1.25)
-    assert "1.250 (1.250 .. 1.250)   a mean beside a median" in row.text()
+    assert "1.250 (3 rounds: 1.250 .. 1.250)   a mean beside a median" in row.text()
+
+
+def test_few_rounds_show_their_range_and_more_an_interval() -> None:
+    rates = [0.9e9, 1.0e9, 1.1e9, 1.0e9, 1.02e9, 0.98e9, 4e9, 1.0e9, 1.01e9, 0.99e9]
+    assert peer.Row("copy", ours=rates[:3], peers=[1e9] * 3).spread == "(3 rounds: 0.900 .. 1.100)"
+    row = peer.Row("copy", ours=rates, peers=[1e9] * 10)
+    assert row.spread == f"({row.ratio.low:.3f} .. {row.ratio.high:.3f})"
+    assert 0.5 < row.ratio.low < 1 < row.ratio.high < 2.0  # one round that others disturbed
 
 
 def test_one_round_has_no_interval_and_no_figure_has_no_ratio() -> None:

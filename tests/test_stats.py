@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -72,6 +73,20 @@ def test_order_statistics_are_the_textbook_ranks() -> None:
     assert interval.low <= 6.0
     assert interval.high >= 15.0
     assert interval.median == 10.5
+
+
+def test_more_samples_of_one_launch_never_suddenly_widen_the_interval() -> None:
+    """Two batches have one degree of freedom: eight to eleven samples had three times the interval of seven."""
+    rng = np.random.default_rng(3)
+    widths = [np.median([median_interval([_noise(rng, n)]).fraction for _ in range(200)]) for n in range(4, 25)]
+    assert all(after < 1.3 * before for before, after in itertools.pairwise(widths))
+
+
+@pytest.mark.parametrize("n", range(5, 12))
+def test_the_interval_of_few_samples_holds_their_median(n: int) -> None:
+    rng = np.random.default_rng(n)
+    found = [median_interval([np.exp(rng.normal(0, 0.1, n))]) for _ in range(400)]
+    assert sum(one.low <= 1 <= one.high for one in found) >= 0.93 * len(found)
 
 
 def test_one_sample_never_looks_precise() -> None:

@@ -119,7 +119,7 @@ def mlc_seconds(text: str) -> float | None:
 
 def _row(point: dict[str, Any], peer: Peer, rounds: int) -> peer_tool.Row:
     about = format_size(point["nbytes"]) if peer.latency else f"{point['threads']} threads"
-    row = peer_tool.Row(f"{peer.name}, {about}", peer.latency, peer.known)
+    row = peer_tool.Row(f"{peer.name}, {about}", latency=peer.latency, known=peer.known)
     with _latencies(point) if peer.latency else _rates(point) as ours:
         peer_tool.in_turns(row, ours, lambda: _run(peer), rounds)
     return row

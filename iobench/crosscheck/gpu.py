@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from iobench import probe as probes
 from iobench.crosscheck import nvbandwidth
+from iobench.crosscheck.peer import Pairs
 from iobench.errors import IobenchError, Unavailable, UserError
 from iobench.timing.sampler import Sampler
 from iobench.units import GB, MIB, NS, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from iobench.stats import Interval
     from iobench.timing.sampler import Timed
     from iobench.topology.graph import Topology
 
@@ -40,7 +40,7 @@ Say = Callable[[str], Any]
 
 
 @dataclass
-class Row:
+class Row(Pairs):
     """One cell of a case of nvbandwidth and the point that measures the same; ``lane``: its row of the samples."""
 
     case: str
@@ -48,21 +48,7 @@ class Row:
     probe: str
     assignments: tuple[str, ...]
     bar: float = BAR
-    latency: bool = False
     lane: int | None = None
-    peers: list[float] = field(default_factory=list)
-    ours: list[float] = field(default_factory=list)
-    reason: str = ""
-
-    @property
-    def ratio(self) -> Interval:
-        """How much better iobench's number is than nvbandwidth's of the same round: 1.01 is 1 % better."""
-        import numpy as np
-
-        from iobench.stats import median_interval
-
-        ratios = np.asarray(self.ours) / np.asarray(self.peers)
-        return median_interval([1 / ratios if self.latency else ratios])
 
     @property
     def known(self) -> str:
@@ -250,7 +236,7 @@ def judge(table: Sequence[Row], say: Say) -> bool:
             doubt = "" if not ratio.low < row.bar <= ratio.high else ", the bar lies within the interval"
             say(
                 f"{row.case:<46} {row.cell[0]},{row.cell[1]:<4} {row.show(row.peers):>12} {row.show(row.ours):>12}"
-                f" {ratio.median:>7.4f} ({ratio.low:.4f} .. {ratio.high:.4f}) {'PASS' if met[-1] else 'FAIL'}"
+                f" {ratio.median:>7.4f} {row.spread} {'PASS' if met[-1] else 'FAIL'}"
                 f" (bar {row.bar}{doubt})   {row.known}".rstrip()
             )
     say(f"{'PASS' if met and all(met) else 'FAIL'}: {sum(met)} of {len(met)} cases meet their bars")

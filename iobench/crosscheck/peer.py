@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from iobench.stats import Interval
 
 VARIABLE = "PEER"  # what --peer sets; a path, or a name to be found on PATH
+LEAST_ROUNDS = 6  # below, no order statistics hold a median with 95 % (iobench.stats)
 _NAME, _FIGURE = 44, 11
 
 
@@ -47,16 +48,14 @@ def give(path: str | None, tools: Iterable[str]) -> None:
     os.environ[VARIABLE] = path
 
 
-@dataclass
-class Row:
+@dataclass(kw_only=True)
+class Pairs:
     """One point measured by both sides, a pair of figures for each round: bytes/s, or seconds for a latency.
 
-    ``known`` says what is known to differ between the sides; ``reason`` why there are no figures.
+    ``reason`` says why there are no figures.
     """
 
-    name: str
     latency: bool = False
-    known: str = ""
     ours: list[float] = field(default_factory=list)
     peers: list[float] = field(default_factory=list)
     reason: str = ""
@@ -68,8 +67,29 @@ class Row:
 
         from iobench.stats import median_interval
 
-        ratios = np.asarray(self.ours) / np.asarray(self.peers)
-        return median_interval([1 / ratios if self.latency else ratios])
+        return median_interval([np.asarray(self._ratios())])
+
+    @property
+    def spread(self) -> str:
+        """Return the ratio's interval; of a few rounds their range: an interval of them says next to nothing."""
+        ratios = self._ratios()
+        if len(ratios) == 1:
+            return "(one round: no interval)"
+        if len(ratios) < LEAST_ROUNDS:
+            return f"({len(ratios)} rounds: {min(ratios):.3f} .. {max(ratios):.3f})"
+        return f"({self.ratio.low:.3f} .. {self.ratio.high:.3f})"
+
+    def _ratios(self) -> list[float]:
+        pairs = zip(self.ours, self.peers, strict=True)
+        return [peer / own if self.latency else own / peer for own, peer in pairs]
+
+
+@dataclass
+class Row(Pairs):
+    """A row of the table; ``known`` says what is known to differ between the sides."""
+
+    name: str
+    known: str = field(default="", kw_only=True)
 
     def text(self) -> str:
         """Return the row as it stands in the table."""
@@ -77,10 +97,10 @@ class Row:
             return f"{self.name:<{_NAME}} {self.reason or 'gave no figure'}"
         show = format_seconds if self.latency else format_rate
         ours, peers = show(median(self.ours)), show(median(self.peers))
-        ratio = self.ratio
-        interval = f"({ratio.low:.3f} .. {ratio.high:.3f})" if len(self.ours) > 1 else "(one round: no interval)"
         known = f"   {self.known}" if self.known else ""
-        return f"{self.name:<{_NAME}} {ours:>{_FIGURE}} {peers:>{_FIGURE}}  {ratio.median:.3f} {interval}{known}"
+        return (
+            f"{self.name:<{_NAME}} {ours:>{_FIGURE}} {peers:>{_FIGURE}}  {self.ratio.median:.3f} {self.spread}{known}"
+        )
 
 
 def heading(peer: str) -> str:
