@@ -137,6 +137,12 @@ def test_hosts_become_nodes_unless_kept() -> None:
     assert sentence.problems == ["node-2 and node-1 and n100, node-1.local, xn1"]
 
 
+def test_a_host_named_x_leaves_the_sign_between_figures_alone() -> None:
+    found = Imported(hosts=["x"], problems=["1 x GPU, 16 x 512 MiB; x: down, at x"])
+    hide_hosts(found)
+    assert found.problems == ["1 x GPU, 16 x 512 MiB; node-1: down, at node-1"]
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..", ".hidden", "a b;rm -rf", "C:\\x\\y.log", "\x1b[2J", ""])
 def test_a_logs_name_never_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
     folder = write.folder_of(name, tmp_path, several=True)

@@ -17,9 +17,8 @@ def hide_hosts(imported: Imported) -> None:
     numbered = {host: f"node-{number}" for number, host in enumerate(dict.fromkeys(imported.hosts), start=1)}
     if not numbered:
         return
-    pattern = re.compile(
-        r"(?<![\w.-])(" + "|".join(re.escape(host) for host in sorted(numbered, key=len, reverse=True)) + r")(?![\w-])"
-    )
+    names = "|".join(map(_pattern, sorted(numbered, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.-])({names})(?![\w-])")
 
     @cache
     def text(value: str) -> str:
@@ -41,3 +40,8 @@ def hide_hosts(imported: Imported) -> None:
     for line in imported.lines:
         line.point, line.evidence, line.state = hide(line.point), hide(line.evidence), hide(line.state)
         line.reason, line.path, line.notes = hide(line.reason), hide(line.path), hide(line.notes)
+
+
+def _pattern(host: str) -> str:
+    """Return what matches the name; a host called x is not the sign in "1 x GPU"."""
+    return re.escape(host) if len(host) > 1 else rf"(?<![0-9] ){re.escape(host)}"
