@@ -88,3 +88,56 @@ def test_a_sweep_that_fails_at_a_size_keeps_what_came_before() -> None:
     assert run.records[-1].bytes_per_s == pytest.approx(1000 * MIB)
     assert "ends at 65536 bytes" in imported.incomplete
     assert any("Completion with error" in sentence for sentence in imported.problems)
+
+
+def test_a_json_report_that_got_a_suffix_because_its_name_was_taken(tmp_path: Path) -> None:
+    """nccl-tests -J out.json writes out.json.0 where out.json is there already: the content tells, not the name."""
+    import json
+
+    from iobench.importers import write
+
+    side = {"time": 20.0, "alg_bw": 52.4288, "bus_bw": 52.4288, "nwrong": 0.0}
+    row = {"size": 1 << 20, "count": 1 << 18, "type": "float", "redop": "sum", "root": "-1"}
+    row |= {"out_of_place": side, "in_place": side}
+    config = {"nthreads": 1, "ngpus": 2, "minimum_bytes": 1 << 20, "maximum_bytes": 1 << 20, "step_factor": 2}
+    config |= {"warmup_iters": 1, "iterations": 20, "validation": 1, "graph": 0, "aggregated_iterations": 1}
+    config["devices"] = [{"rank": rank, "group": 0, "hostname": "a", "device_info": "NVIDIA H200"} for rank in (0, 1)]
+    report = {"version": 1, "args": ["all_reduce_perf"], "env": ["LANG=gr\u00fc"], "nccl_version": 22809}
+    report |= {"config": config, "results": [row], "out_of_bounds": {"count": 0, "okay": "true"}, "errors": []}
+    report["average_bus_bandwidth"] = {"bandwidth": "nan", "okay": "unchecked"}
+    first, second = tmp_path / "out.json", tmp_path / "out.json.0"
+    first.write_text(json.dumps(report))
+    side["time"] = 40.0
+    second.write_text(json.dumps({**report, "results": [{**row, "size": 1 << 21, "count": 1 << 19}]}))
+    assert {record.nbytes for record in importers.read(second)} == {1 << 21}
+    assert {write.folder_of(path.name, tmp_path, several=True).name for path in (first, second)} == {
+        "out.json",
+        "out.json.0",
+    }
+
+
+def test_a_bus_error_of_many_ranks_is_said() -> None:
+    """nccl-tests#143: /dev/shm is full, the kernel ends the process that touches it."""
+    text = "# nThread 1 nGpus 16 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
+    text += "box:77 :0:88] Caught signal 7 (Bus error: nonexistent physical address)\nBus error (core dumped)\n"
+    imported = importers.read_log(from_bytes(text.encode()))
+    assert any("us error" in sentence.lower() and "/dev/shm" in sentence for sentence in imported.problems)
+    assert "ended before its first row" in imported.incomplete
+
+
+def test_another_tools_table_is_refused_rather_than_guessed() -> None:
+    """nccom-test of Neuron: its GB/s are GiB/s, and no column names the operation."""
+    text = "    size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
+    text += "        256              64    fp32           64.78           0.00           0.01\n"
+    text += "     524288          131072    fp32          343.84           1.42           2.80\n"
+    with pytest.raises(UserError, match="no log of a tool that iobench knows"):
+        both(text)
+
+
+def test_no_operation_is_named_that_the_rates_contradict() -> None:
+    """busbw of 1.75 times algbw is no sendrecv's, whatever the missing columns look like."""
+    text = "#  size  count  type  time  algbw  busbw\n  8  2  float  5.0  0.00  0.00\n"
+    text += "  1048576  262144  float  100.0  10.49  18.35\n"
+    imported, run = both(text)
+    assert all("op" not in record.point for record in run)
+    assert any("no line names the operation" in sentence for sentence in imported.problems)

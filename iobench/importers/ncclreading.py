@@ -14,6 +14,7 @@ from iobench.importers.ncclrun import (
     NcclRun,
     aggregate_of,
     alone,
+    contradicted,
     forcing,
     is_wrong,
     mode_of,
@@ -188,6 +189,8 @@ class Reading:
             return run.op
         row = next((row for row in run.rows if row.items), None)
         op = collective.guess_op(row.redop, row.root, parts, unchecked) if row else ""
+        if op and collective.rounds(op) == 0 and contradicted(run):
+            op = ""
         if run.op:
             self.imported.problem(
                 f"the line that names {run.program} does not belong to these rows: their counts differ"

@@ -31,6 +31,7 @@ _NP = re.compile(r"(?:-np|--np|-n|--ntasks)[ =]+(\d{1,6})\b")
 _TOLERATED = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 1e-5, "float64": 1e-12}
 _MOST_STEPS = 1_000_000
 _LEAST_ALGBW = 0.1
+_SAME = 1e-3  # busbw and algbw are rounded after each other
 _UNCHECKED = ("N/A", "n/a")
 PLACES = ("out of place", "in place")
 
@@ -242,6 +243,18 @@ def structure(run: NcclRun) -> tuple[int, bool]:
         parts = parts or collective.parts_of(row.items, row.nbytes // DTYPES[row.dtype][1])
     checked = {(side.inplace, side.wrong not in _UNCHECKED) for row in run.rows for side in row.sides}
     return parts, (True, False) in checked and (False, True) in checked and (True, True) not in checked
+
+
+def contradicted(run: NcclRun) -> bool:
+    """Tell whether a row's busbw is not its algbw, as it is for what has no bus factor (broadcast, sendrecv ...)."""
+    for row in run.rows:
+        for side in row.sides:
+            apart = abs(number(side.busbw) - number(side.algbw))
+            if side.busbw and apart > half_unit(side.busbw) + half_unit(side.algbw) + _SAME * max(
+                number(side.algbw), 0.0
+            ):
+                return True
+    return False
 
 
 def signature(run: NcclRun) -> tuple[Any, ...] | None:

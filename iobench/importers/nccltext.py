@@ -44,7 +44,7 @@ _MOST_STREAMS = 10_000
 # any of these makes a line worth more than a look
 _WORDS = (
     "nThread", "Rank", "algbw", "(B)", "version", "Version", "starting:", "concluded:", "Out of bounds", "_perf",
-    "###", "Blocking Enabled", "maxBytes to", "ailure", "timeout", "...", " type ",
+    "###", "Blocking Enabled", "maxBytes to", "ailure", "timeout", "us error", "...", " type ",
 )  # fmt: skip
 _MOST_INERT, _SHORT, _MOST_WARNINGS = 1000, 200, 3
 
@@ -308,6 +308,9 @@ class Text:
         if run:
             run.concluded = False
 
+    def _bus_error(self, _tag: str, match: re.Match[str], _line: str) -> None:
+        self.reading.problem(f"a process ended with a {match[0]}: /dev/shm is full or too small for so many ranks")
+
 
 _FAST = frozenset(("float", "half", "bfloat16", "double", "int8", "uint8", "int32", "uint32", "int64", "uint64"))
 _TAKERS = (
@@ -321,6 +324,7 @@ _TAKERS = (
     ("maxBytes to", _REDUCED, Text._reduced),
     ("ailure", _FAILURE, Text._failure),
     ("timeout", _FAILURE, Text._failure),
+    ("us error", re.compile("[Bb]us error"), Text._bus_error),
 )
 
 

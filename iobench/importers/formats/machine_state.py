@@ -17,7 +17,10 @@ _MARKS = re.compile(
     r"hca_id:\s|Infiniband device '|Link \d+: (?:[\d.]+ GB/s|<?inactive)|LnkCap:|<system version=|"
     r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
     r"(?:Host bridge|PCI bridge|3D controller|VGA compatible controller)[^\n]{0,20}: |"
-    r"/sys/devices/system/node/node\d+ \S* ?dist=)"
+    r"/sys/devices/system/node/node\d+ \S* ?dist=|"
+    r"(?:[a-z_.]{2,40}(?: \[[\w%/ ]{1,12}\])?, ?){0,60}"
+    r"(?:pstate|pcie\.link\.\w+\.\w+|pci\.bus_id|memory\.total \[MiB\])(?:,|$))"
+    r"|==\( *\d+X +[\d.]+ +Gbps +\w+/|--query-gpu=\S*pcie\.link"
     r"|\"(?:memdev|chardev)\"\s*:|^\| NVIDIA-SMI ",
     re.MULTILINE,
 )

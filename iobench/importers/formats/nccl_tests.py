@@ -18,12 +18,13 @@ _ROW = re.compile(
     re.M,
 )
 _HEADER = re.compile(r"\b(?:size|bytes)\b.{0,80}\btype\b.{0,80}\balgbw\b")
+_NEURON = re.compile(r"time:avg\(us\)[ \t]+algbw\(GB/s\)")  # nccom-test: another tool, its GB are GiB
 _BANNER = re.compile(r"nThreads? +\d+ +nGpus +\d+ +minBytes +\d+")
 
 
 def recognise(head: str) -> float:
     """Score by the banner, the table's header and its rows; rccl-tests names itself."""
-    if "rccl-tests: Version" in head or "RCCL version" in head:
+    if "rccl-tests: Version" in head or "RCCL version" in head or _NEURON.search(head):
         return 0.0
     return score(head)
 

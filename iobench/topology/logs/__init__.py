@@ -17,13 +17,13 @@ from iobench.units import MIB
 
 # In this order: who knows addresses comes before who knows numbers only, who knows nodes before who links them.
 READERS = (
-    "numactl", "sysfs_listing", "nvidia_smi", "nccl_xml", "lspci", "nvidia_topo", "nvlink_status", "infiniband",
-    "cxl_list",
+    "numactl", "sysfs_listing", "nvidia_smi", "nvidia_query", "nccl_xml", "lspci", "nvidia_topo", "nvlink_status",
+    "infiniband", "iblinkinfo", "cxl_list",
 )  # fmt: skip
 _MOST_BYTES = 64 * MIB
 _KNOWN = (
-    "nvidia-smi, nvidia-smi -q, nvidia-smi topo -m, nvidia-smi nvlink -s, ibstat, ibv_devinfo, numactl -H, lspci -vv, "
-    "daxctl list, cxl list, or the file of NCCL_TOPO_DUMP_FILE"
+    "nvidia-smi, nvidia-smi -q, nvidia-smi --query-gpu, nvidia-smi topo -m, nvidia-smi nvlink -s, ibstat, ibv_devinfo, "
+    "iblinkinfo, numactl -H, lspci -vv, daxctl list, cxl list, or the file of NCCL_TOPO_DUMP_FILE"
 )
 
 Reader = Callable[[str, Topology], bool]

@@ -61,6 +61,10 @@ def _name_peers(graph: Topology, gpu: Node) -> None:
 
 
 def _join_port(graph: Topology, port: Node) -> None:
+    """Link a port to its PCI function, whose NUMA node is the port's: that of the GPU beside it may be another one."""
+    at = graph.node(str(port.get("pci")))
+    if at is not None and port.get("numa") is None and at.get("numa") is not None:
+        graph.add(port.id, "port", numa=at.get("numa"))
     if port.get("pci") in graph.nodes and not any(link.kind == "line" for _, link in graph.neighbours(port.id)):
         limit, source = port.get("line_bytes_per_s"), port.get("rate_source") or "unknown: no rate in the log"
         graph.link(port.id, port.get("pci"), "line", limit, source=source)

@@ -146,6 +146,7 @@ def _add_links(graph: Topology, header: list[str], rows: Rows) -> None:
     odd += sorted((a, b) for a, b in counts if a > b and (b, a) not in counts and b in rows)
     for a, b in odd:
         finding(graph, f"{a} shows {counts[a, b]} NVLinks to {b}, which shows {counts.get((b, a), 0)} back")
+    _find_partial(graph, counts)
     switched = _switched(gpus, counts)
     if switched:
         _add_switch(graph, gpus, counts, assumed=switched == "assumed")
@@ -154,6 +155,22 @@ def _add_links(graph: Topology, header: list[str], rows: Rows) -> None:
         if int(a[3:]) < int(b[3:]) or (b, a) not in counts:
             lower = min(count, counts.get((b, a), count))
             _nvlink(graph, f"gpu:{int(a[3:])}", f"gpu:{int(b[3:])}", lower)
+
+
+def _find_partial(graph: Topology, counts: dict[tuple[str, str], int]) -> None:
+    """Name bridged pairs with fewer links than the others: a bridge may be half seated (nccl#557).
+
+    Only where every GPU has one such partner: in a mesh of GPUs different counts are the design.
+    """
+    bridged = {(a, b): count for (a, b), count in counts.items() if sum(pair[0] == a for pair in counts) == 1}
+    if len(bridged) < len(counts) or len(counts) < 2:
+        return
+    most = max(counts.values())
+    for (a, b), count in sorted(counts.items()):
+        if count < most and int(a[3:]) < int(b[3:]):
+            finding(
+                graph, f"partial links: {a} and {b} have {count} NVLinks, other pairs {most}: is their bridge seated?"
+            )
 
 
 def _switched(gpus: list[str], counts: dict[tuple[str, str], int]) -> str:
