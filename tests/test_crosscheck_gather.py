@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -39,6 +40,21 @@ def test_a_side_that_leaves_a_block_out_stops_the_comparison(monkeypatch: pytest
         monkeypatch.setattr(code, "gather", lambda t, p, table, *rest: whole(t, p, table[:-1], *rest))
         with pytest.raises(WrongData):
             list(gather.rows(code, None, 0.05, lambda _: None, 2 * MIB))
+
+
+@pytest.mark.parametrize("threads", [1, min(2, len(os.sched_getaffinity(0)))])
+def test_pieces_are_the_whole_gather(threads: int) -> None:
+    with pinned(threads) as team:
+        work = Gathering.over(lines(2 * MIB), lines(2 * MIB), 4 * KIB, 5, team)
+        cut = gather.pieces(work)
+        gathered = [np.concatenate([piece.tables[thread] for piece in cut]) for thread in range(threads)]
+        for thread, blocks in enumerate(gathered):
+            assert np.array_equal(blocks, work.tables[thread][: blocks.size])
+            assert work.tables[thread].size - blocks.size < gather._PIECES
+        for piece in cut:
+            piece.take(1)
+            piece.check()
+        assert sum(piece.target.nbytes for piece in cut) == sum(blocks.size for blocks in gathered) * work.block
 
 
 def test_rows_and_the_way_to_them() -> None:

@@ -33,15 +33,6 @@ def wait(steps, value):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def write(place, value):  # type: ignore[no-untyped-def]
-    """Store the float64 ``value`` all over the chunk at the address ``place``, past the caches."""
-    at = np.uint64(0)
-    while at != np.uint64(CHUNK):
-        ops.write_nt(place + at, value)
-        at += np.uint64(ops.LINE)
-
-
-@kernel()
 def drive(words, every, delay, stop, progress, state):  # type: ignore[no-untyped-def]
     """Visit chunks of ``words`` (uint64) until the int64 at the address ``stop`` is no longer 0.
 
@@ -56,7 +47,7 @@ def drive(words, every, delay, stop, progress, state):  # type: ignore[no-untype
     while ops.load_atomic(stop) == 0:
         place = base + at * np.uint64(CHUNK)
         if every == WRITES:
-            write(place, float(turn + np.uint64(1)))
+            ops.write_nt(place, float(turn + np.uint64(1)), np.uint64(CHUNK))
         elif phase == 0:
             total += ops.grow_words(place, steps)
         else:

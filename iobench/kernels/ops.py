@@ -147,24 +147,62 @@ def follow(typing: Any, address: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
+def _loop(builder: Any, nbytes: Any, step: int, body: Callable[[Any], None]) -> None:
+    """Emit ``body(offset)`` for offsets 0, ``step``, ... below ``nbytes``, a multiple of it.
+
+    Never unrolled, because prefetchers that go by the instruction then follow few of them. It begins with a line of
+    code: the same five instructions were 7 % faster from memory and 40 % slower from a cache where a line's end
+    cut their branch in two (Zen 3), and a loop's place is chance otherwise.
+    """
+    before, loop, after = builder.block, builder.append_basic_block("lines"), builder.append_basic_block("after")
+    builder.cbranch(builder.icmp_unsigned("!=", nbytes, _I64(0)), loop, after)
+    builder.position_at_end(loop)
+    offset = builder.phi(_I64)
+    offset.add_incoming(_I64(0), before)
+    body(offset)
+    following = builder.add(offset, _I64(step))
+    offset.add_incoming(following, builder.block)
+    branch = builder.cbranch(builder.icmp_unsigned("!=", following, nbytes), loop, after)
+    branch.set_metadata("llvm.loop", _rolled_and_aligned(builder.module))
+    builder.position_at_end(after)
+
+
+def _rolled_and_aligned(module: Any) -> Any:
+    """Return a loop's metadata, whose first operand has to be itself (LLVM's language reference, "llvm.loop")."""
+    rolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    aligned = module.add_metadata([ir.MetaDataString(module, "llvm.loop.align"), _I32(LINE)])
+    own = ir.MDValue(module, (rolled, aligned), name=str(len(module.metadata)))
+    own.operands = (own, rolled, aligned)
+    return own
+
+
 def _operation(compute: Callable[[Any, list[Any], Any], Any], inputs: int, lanes: int, nt: bool) -> Any:
-    """Return ``op(target, *sources, scalar)``: ``lanes`` elements computed from ``inputs`` sources and stored."""
+    """Return ``op(target, *sources, scalar, nbytes)``: elements computed from ``inputs`` sources and stored.
+
+    ``lanes`` elements at a time; ``nbytes`` (uint64) of the target are filled, a multiple of what that stores.
+    """
     vector = ir.VectorType(_F64, lanes)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = [builder.inttoptr(address, ir.PointerType(vector)) for address in args[:-1]]
-        loaded = [builder.load(place, align=8 * lanes) for place in places[1:]]
-        store = builder.store(compute(builder, loaded, _spread(builder, args[-1], vector)), places[0], align=8 * lanes)
-        if nt:
-            store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+        *addresses, scalar, nbytes = args
+        scalar = _spread(builder, scalar, vector)
+
+        def body(offset: Any) -> None:
+            places = [builder.inttoptr(builder.add(base, offset), ir.PointerType(vector)) for base in addresses]
+            loaded = [builder.load(place, align=8 * lanes) for place in places[1:]]
+            store = builder.store(compute(builder, loaded, scalar), places[0], align=8 * lanes)
+            if nt:
+                store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+
+        _loop(builder, nbytes, 8 * lanes, body)
         return context.get_dummy_value()
 
-    signature = types.void(*[types.uint64] * (1 + inputs), types.float64)
+    signature = types.void(*[types.uint64] * (1 + inputs), types.float64, types.uint64)
     if inputs == 0:
-        return intrinsic(lambda typing, target, scalar: (signature, generate))
+        return intrinsic(lambda typing, target, scalar, nbytes: (signature, generate))
     if inputs == 1:
-        return intrinsic(lambda typing, target, a, scalar: (signature, generate))
-    return intrinsic(lambda typing, target, a, b, scalar: (signature, generate))
+        return intrinsic(lambda typing, target, a, scalar, nbytes: (signature, generate))
+    return intrinsic(lambda typing, target, a, b, scalar, nbytes: (signature, generate))
 
 
 def _spread(builder: Any, scalar: Any, vector: Any) -> Any:

@@ -6,8 +6,6 @@ are small integers, so that every result is exact and one sum has one value in a
 
 from __future__ import annotations
 
-import numpy as np
-
 from iobench.kernels import ops
 from iobench.kernels.jit import kernel
 
@@ -20,112 +18,82 @@ _PERIOD = 1021  # a prime, so that no shift by a power of two looks right
 
 
 @kernel()
-def copy_plain(target, a, passes, step):  # type: ignore[no-untyped-def]
+def copy_plain(target, a, passes):  # type: ignore[no-untyped-def]
     to, first, end = ops.address(target), ops.address(a), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.copy_plain(to + at, first + at, 0.0)
-            at += step
+        ops.copy_plain(to, first, 0.0, end)
         ops.compiler_fence()
 
 
 @kernel()
-def scale_plain(target, a, scalar, passes, step):  # type: ignore[no-untyped-def]
+def scale_plain(target, a, scalar, passes):  # type: ignore[no-untyped-def]
     to, first, end = ops.address(target), ops.address(a), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.scale_plain(to + at, first + at, scalar)
-            at += step
+        ops.scale_plain(to, first, scalar, end)
         ops.compiler_fence()
 
 
 @kernel()
-def add_plain(target, a, b, passes, step):  # type: ignore[no-untyped-def]
+def add_plain(target, a, b, passes):  # type: ignore[no-untyped-def]
     to, first, second, end = ops.address(target), ops.address(a), ops.address(b), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.add_plain(to + at, first + at, second + at, 0.0)
-            at += step
+        ops.add_plain(to, first, second, 0.0, end)
         ops.compiler_fence()
 
 
 @kernel()
-def triad_plain(target, a, b, scalar, passes, step):  # type: ignore[no-untyped-def]
+def triad_plain(target, a, b, scalar, passes):  # type: ignore[no-untyped-def]
     to, first, second, end = ops.address(target), ops.address(a), ops.address(b), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.triad_plain(to + at, first + at, second + at, scalar)
-            at += step
+        ops.triad_plain(to, first, second, scalar, end)
         ops.compiler_fence()
 
 
 @kernel()
-def write_plain(target, scalar, passes, step):  # type: ignore[no-untyped-def]
+def write_plain(target, scalar, passes):  # type: ignore[no-untyped-def]
     to, end = ops.address(target), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.write_plain(to + at, scalar)
-            at += step
+        ops.write_plain(to, scalar, end)
         ops.compiler_fence()
 
 
 @kernel()
-def copy_nt(target, a, passes, step):  # type: ignore[no-untyped-def]
+def copy_nt(target, a, passes):  # type: ignore[no-untyped-def]
     to, first, end = ops.address(target), ops.address(a), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.copy_nt(to + at, first + at, 0.0)
-            at += step
+        ops.copy_nt(to, first, 0.0, end)
         ops.compiler_fence()
 
 
 @kernel()
-def scale_nt(target, a, scalar, passes, step):  # type: ignore[no-untyped-def]
+def scale_nt(target, a, scalar, passes):  # type: ignore[no-untyped-def]
     to, first, end = ops.address(target), ops.address(a), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.scale_nt(to + at, first + at, scalar)
-            at += step
+        ops.scale_nt(to, first, scalar, end)
         ops.compiler_fence()
 
 
 @kernel()
-def add_nt(target, a, b, passes, step):  # type: ignore[no-untyped-def]
+def add_nt(target, a, b, passes):  # type: ignore[no-untyped-def]
     to, first, second, end = ops.address(target), ops.address(a), ops.address(b), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.add_nt(to + at, first + at, second + at, 0.0)
-            at += step
+        ops.add_nt(to, first, second, 0.0, end)
         ops.compiler_fence()
 
 
 @kernel()
-def triad_nt(target, a, b, scalar, passes, step):  # type: ignore[no-untyped-def]
+def triad_nt(target, a, b, scalar, passes):  # type: ignore[no-untyped-def]
     to, first, second, end = ops.address(target), ops.address(a), ops.address(b), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.triad_nt(to + at, first + at, second + at, scalar)
-            at += step
+        ops.triad_nt(to, first, second, scalar, end)
         ops.compiler_fence()
 
 
 @kernel()
-def write_nt(target, scalar, passes, step):  # type: ignore[no-untyped-def]
+def write_nt(target, scalar, passes):  # type: ignore[no-untyped-def]
     to, end = ops.address(target), ops.line_bytes(target)
     for _ in range(passes):
-        at = np.uint64(0)
-        while at != end:
-            ops.write_nt(to + at, scalar)
-            at += step
+        ops.write_nt(to, scalar, end)
         ops.compiler_fence()
 
 
@@ -140,34 +108,34 @@ def read(target, passes):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def run_plain(code, target, a, b, scalar, passes, step):  # type: ignore[no-untyped-def]
+def run_plain(code, target, a, b, scalar, passes):  # type: ignore[no-untyped-def]
     if code == COPY:
-        copy_plain(target, a, passes, step)
+        copy_plain(target, a, passes)
     elif code == SCALE:
-        scale_plain(target, a, scalar, passes, step)
+        scale_plain(target, a, scalar, passes)
     elif code == ADD:
-        add_plain(target, a, b, passes, step)
+        add_plain(target, a, b, passes)
     elif code == TRIAD:
-        triad_plain(target, a, b, scalar, passes, step)
+        triad_plain(target, a, b, scalar, passes)
     elif code == WRITE:
-        write_plain(target, scalar, passes, step)
+        write_plain(target, scalar, passes)
     elif code == READ:
         return read(target, passes)
     return 0.0
 
 
 @kernel()
-def run_nt(code, target, a, b, scalar, passes, step):  # type: ignore[no-untyped-def]
+def run_nt(code, target, a, b, scalar, passes):  # type: ignore[no-untyped-def]
     if code == COPY:
-        copy_nt(target, a, passes, step)
+        copy_nt(target, a, passes)
     elif code == SCALE:
-        scale_nt(target, a, scalar, passes, step)
+        scale_nt(target, a, scalar, passes)
     elif code == ADD:
-        add_nt(target, a, b, passes, step)
+        add_nt(target, a, b, passes)
     elif code == TRIAD:
-        triad_nt(target, a, b, scalar, passes, step)
+        triad_nt(target, a, b, scalar, passes)
     elif code == WRITE:
-        write_nt(target, scalar, passes, step)
+        write_nt(target, scalar, passes)
     return 0.0
 
 
@@ -179,18 +147,15 @@ def drive(code, nt, target, a, b, scalar, passes, barrier, threads, starts, ends
     that nothing but the passes lies between the clock reads: ``starts`` and ``ends`` in nanoseconds.
     ``sums`` gets what ``read`` added up. Non-temporal stores have left the core when the clock stops.
     """
-    # A step that the compiler does not know keeps it from unrolling the kernels' loops: on Zen 3 unrolled
-    # plain stores to memory are 7 % slower, in C too.
-    step = ops.opaque(np.uint64(ops.LINE if nt else 8 * ops.PLAIN_LANES))
     for sample in range(starts.size):
         ops.meet(barrier, (sample + 1) * threads)
         total = 0.0
         starts[sample] = ops.now()
         if nt:
-            run_nt(code, target, a, b, scalar, passes, step)
+            run_nt(code, target, a, b, scalar, passes)
             ops.store_fence()
         else:
-            total = run_plain(code, target, a, b, scalar, passes, step)
+            total = run_plain(code, target, a, b, scalar, passes)
         ends[sample] = ops.now()
         sums[sample] = total
 
