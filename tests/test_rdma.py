@@ -16,7 +16,6 @@ from iobench.errors import RdmaError, Unavailable, UserError, WrongData
 from iobench.rdma import counters, loops, measure, native, ports, timed, verbs
 from iobench.rdma.setup import Info, Setup
 from iobench.timing.sampler import Sampler
-from iobench.topology.sysfs import Tree
 
 import fake_verbs
 from rdma_sides import Sides, sysfs
@@ -271,40 +270,6 @@ def test_a_message_is_told_from_every_other() -> None:
     assert len(seen) == 8
 
 
-def test_the_routable_gid_of_version_2_is_chosen(tmp_path: Path) -> None:
-    table = (
-        ("fe80:0000:0000:0000:0000:00ff:fe00:0001", "IB/RoCE v1"),
-        ("fe80:0000:0000:0000:0000:00ff:fe00:0001", "RoCE v2"),
-        ("0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1"),
-        ("2001:0db8:0000:0000:0000:0000:0000:0001", "RoCE v2"),
-        ("0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"),
-        ("0000:0000:0000:0000:0000:0000:0000:0000", ""),
-    )
-    (port,) = ports.read(sysfs(tmp_path, table))
-    assert [gid.index for gid in port.gids] == [0, 1, 2, 3, 4]
-    assert port.gid().index == 4
-    assert port.gid(3).ip == "2001:db8::1"
-    assert "routable" in str(port.gid())
-    with pytest.raises(Unavailable, match="no GID 9: it has 0, 1, 2, 3, 4"):
-        port.gid(9)
-
-
-def test_ports_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    tree = sysfs(tmp_path)
-    folder = tmp_path / "sys/class/infiniband/mlx5_1/ports/1"
-    folder.mkdir(parents=True)
-    (folder / "state").write_text("1: DOWN\n")
-    (tmp_path / "sys/class/infiniband/mlx5_2").mkdir()  # a device that lists no port
-    found = ports.read(tree)
-    assert [port.name for port in found] == ["fake0/1", "mlx5_1/1"]
-    assert ports.choose(found).name == "fake0/1"
-    with pytest.raises(Unavailable, match=r"needs mlx5_1 as an active RDMA port: .*mlx5_1/1 is down"):
-        ports.choose(found, "mlx5_1")
-    with pytest.raises(Unavailable, match="this machine has none"):
-        ports.choose([])
-    assert ports.read(Tree(str(tmp_path / "nothing"))) == []
-
-
 def test_counters_of_congestion_and_of_what_was_sent(tmp_path: Path) -> None:
     tree = sysfs(tmp_path)
     (port,) = ports.read(tree)
@@ -345,74 +310,6 @@ def test_what_the_other_side_tells_is_checked(sides: Sides) -> None:
     ):  # fmt: skip
         with pytest.raises(UserError, match=r"version of iobench|one version"):
             Info.of(good | change)
-
-
-def findings(root: Path) -> list[str]:
-    from iobench import preflight, topology
-
-    graph = topology.discover(str(root))
-    return [one.sentence for one in preflight.find(preflight.Host.at(str(root), graph), ("rdma",))]
-
-
-def test_preflight_of_a_container_without_device_files(tmp_path: Path) -> None:
-    sysfs(tmp_path)
-    (only,) = findings(tmp_path)
-    assert "--device=/dev/infiniband" in only
-    (tmp_path / "dev/infiniband").mkdir(parents=True)
-    (tmp_path / "dev/infiniband/uverbs0").touch()
-    assert findings(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        ((), "no GID"),
-        ((("fe80:0000:0000:0000:0000:00ff:fe00:0001", "RoCE v2"),), "link-local GIDs only"),
-        ((("0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1"),), "RoCE v1 only"),
-    ],
-)
-def test_preflight_of_gid_tables(tmp_path: Path, table: tuple[tuple[str, str], ...], says: str) -> None:
-    sysfs(tmp_path, table)
-    (tmp_path / "dev/infiniband").mkdir(parents=True)
-    (tmp_path / "dev/infiniband/uverbs0").touch()
-    (only,) = findings(tmp_path)
-    assert says in only
-
-
-def test_preflight_of_a_port_with_lanes_missing(tmp_path: Path) -> None:
-    sysfs(tmp_path)
-    (tmp_path / "dev/infiniband").mkdir(parents=True)
-    (tmp_path / "dev/infiniband/uverbs0").touch()
-    for name, rate in (("mlx5_0", "100 Gb/sec (4X EDR)"), ("mlx5_1", "25 Gb/sec (1X EDR)")):
-        folder = tmp_path / f"sys/class/infiniband/{name}/ports/1"
-        folder.mkdir(parents=True)
-        (folder / "rate").write_text(f"{rate}\n")
-        (folder / "state").write_text("4: ACTIVE\n")
-        (folder / "link_layer").write_text("InfiniBand\n")
-    assert findings(tmp_path) == ["mlx5_1/1 runs on 1 of 4 lanes (25 Gb/s): look at its cable and both ends"]
-
-
-def test_several_ports_bonded_and_virtual_ones(tmp_path: Path) -> None:
-    tree = sysfs(tmp_path)
-    top = tmp_path / "sys/class/infiniband"
-    for name, number, state in (("mlx5_bond_0", 1, "ACTIVE"), ("mlx4_0", 1, "DOWN"), ("mlx4_0", 2, "ACTIVE")):
-        folder = top / name / "ports" / str(number)
-        folder.mkdir(parents=True)
-        (folder / "state").write_text(f"4: {state}\n")
-        (folder / "link_layer").write_text("Ethernet\n")
-    for interface in ("bond0", "eth2"):
-        (top / "mlx5_bond_0/device/net" / interface).mkdir(parents=True)
-    (tmp_path / "physical").mkdir()
-    (top / "fake0/device").mkdir()
-    (top / "fake0/device/physfn").symlink_to(tmp_path / "physical")
-    found = {port.name: port for port in ports.read(tree)}
-    assert found["mlx5_bond_0/1"].interfaces == ("bond0", "eth2")
-    assert found["fake0/1"].virtual
-    assert ports.choose(list(found.values())).name in ("mlx4_0/2", "mlx5_bond_0/1")  # a virtual function comes last
-    assert ports.choose(list(found.values()), "mlx4_0").name == "mlx4_0/2"
-    assert ports.choose(list(found.values()), "fake0/1").name == "fake0/1"
-    with pytest.raises(Unavailable, match="mlx4_0/1 is down"):
-        ports.choose(list(found.values()), "mlx4_0/1")
 
 
 def test_rows_of_perftest_are_found() -> None:
@@ -533,6 +430,35 @@ def test_gpu_memory_is_compared_by_copies(sides: Sides, monkeypatch: pytest.Monk
     fake_verbs.DEVICE.corrupt = True
     with pytest.raises(WrongData):
         measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))
+
+
+def test_a_dma_buf_comes_first_and_its_descriptor_is_closed(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    import types
+
+    from iobench.rdma import memory
+
+    asked: list[tuple[int, int]] = []
+    handles: list[int] = []
+
+    def ranged(handle: object, address: ctypes.c_uint64, length: ctypes.c_size_t, kind: int, flags: object) -> int:
+        asked.append((address.value, length.value))
+        handles.append(os.memfd_create("stands for a dma-buf"))
+        handle._obj.value = handles[-1]  # type: ignore[attr-defined]
+        return 0
+
+    def by_descriptor(pd: object, nbytes: int, access: int, dmabuf: int, offset: int) -> object:
+        os.fstat(dmabuf)
+        assert offset == 0
+        return types.SimpleNamespace(nbytes=nbytes)
+
+    driver = types.SimpleNamespace(cuMemGetHandleForAddressRange=ranged)
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setattr(sides.sides[0].verbs.mr, "DmaBufMR", by_descriptor)
+    made, how, address = memory._register_gpu(sides.sides[0].verbs, None, 4 << 20, 5000, 7)
+    assert (made.nbytes, how, address) == (5000, "GPU memory by dma-buf", 0)
+    assert asked == [(4 << 20, 8192)], "whole pages"
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(handles[0])
 
 
 def test_completions_that_were_not_asked_for_are_noticed(sides: Sides) -> None:

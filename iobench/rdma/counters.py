@@ -45,13 +45,14 @@ def read(tree: Tree, port: Port) -> dict[str, int]:
                 value = tree.number(top, kind, name)
                 if value is not None and name != "lifespan":
                     found.setdefault(f"{kind}/{name}", value)
-    for interface in port.interfaces[:1]:
+    for interface in port.interfaces:
+        which = f"{interface}/" if len(port.interfaces) > 1 else ""  # a bond has two or more
         for name in ("rx_dropped", "tx_dropped", "rx_errors", "tx_errors", "rx_missed_errors"):
             value = tree.number("sys/class/net", interface, "statistics", name)
             if value is not None:
-                found[f"net/{name}"] = value
+                found[f"net/{which}{name}"] = value
         if tree.live:
-            found |= {f"ethtool/{name}": value for name, value in statistics(interface).items()}
+            found |= {f"ethtool/{which}{name}": value for name, value in statistics(interface).items()}
     return found
 
 
@@ -78,7 +79,7 @@ def sent(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
 
 
 def settings(tree: Tree, port: Port) -> dict[str, Any]:
-    """Return the settings of the port's interface; {} where it has none."""
+    """Return the settings of the port's interface, of a bond's first one; {} where it has none."""
     if not port.interfaces:
         return {}
     name = port.interfaces[0]

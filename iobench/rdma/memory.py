@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_PAGE = 4096
 _GPU_ALIGN = 2 << 20  # a dma-buf begins on a page of the GPU
 _DMA_BUF_HANDLE = 1  # CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD (cuda.h)
 _PEER_MODULES = ("sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/kernel/mm/memory_peers/nv_mem")
@@ -87,7 +89,7 @@ def _gpu(verbs: Verbs, pd: Any, nbytes: int, access: int, gpu: int) -> Iterator[
             f"memory=gpu needs cupy ({error}): pip install 'iobench[cuda12]' or 'iobench[cuda13]'"
         ) from None
     with cupy.cuda.Device(gpu):
-        whole = cupy.zeros(nbytes + _GPU_ALIGN, cupy.uint8)
+        whole = cupy.zeros(nbytes + _GPU_ALIGN + _PAGE, cupy.uint8)  # room for the last page whole
         skip = -int(whole.data.ptr) % _GPU_ALIGN
         array = whole[skip : skip + nbytes]
         cupy.cuda.Device(gpu).synchronize()
@@ -105,9 +107,7 @@ def _register_gpu(verbs: Verbs, pd: Any, address: int, nbytes: int, access: int)
     """
     refused = []
     try:
-        length = -(-nbytes // 4096) * 4096
-        handle = _dma_buf(address, length)
-        with verbs.doing("registering a dma-buf"):
+        with _dma_buf(address, -(-nbytes // _PAGE) * _PAGE) as handle, verbs.doing("registering a dma-buf"):
             return verbs.mr.DmaBufMR(pd, nbytes, access, dmabuf=handle, offset=0), "GPU memory by dma-buf", 0
     except (RdmaError, Unavailable, AttributeError, TypeError) as error:
         refused.append(f"dma-buf: {error}")
@@ -122,8 +122,12 @@ def _register_gpu(verbs: Verbs, pd: Any, address: int, nbytes: int, access: int)
     raise Unavailable(f"the device cannot reach GPU memory ({'; '.join(refused)}): modprobe nvidia-peermem")
 
 
-def _dma_buf(address: int, length: int) -> int:
-    """Return a descriptor of the dma-buf of a GPU's address range (cuMemGetHandleForAddressRange, CUDA 11.7)."""
+@contextlib.contextmanager
+def _dma_buf(address: int, length: int) -> Iterator[int]:
+    """Yield a descriptor of the dma-buf of a GPU's address range (cuMemGetHandleForAddressRange, CUDA 11.7).
+
+    Needed while it is registered only: the kernel keeps what it stands for.
+    """
     try:
         call = ctypes.CDLL("libcuda.so.1").cuMemGetHandleForAddressRange
     except (OSError, AttributeError) as error:
@@ -134,4 +138,7 @@ def _dma_buf(address: int, length: int) -> int:
     )
     if code != 0:
         raise Unavailable(f"cuMemGetHandleForAddressRange answered {code}")
-    return handle.value
+    try:
+        yield handle.value
+    finally:
+        os.close(handle.value)

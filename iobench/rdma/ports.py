@@ -131,17 +131,29 @@ def why_none(topology: Topology) -> str:
 
 def _port(tree: Tree, device: str, number: int) -> Port:
     folder = f"{_CLASS}/{device}/ports/{number}"
-    parent = tree.text(_CLASS, device, "parent")
+    parent, gids = tree.text(_CLASS, device, "parent"), tuple(_gids(tree, folder))
     return Port(
         device,
         number,
         (tree.text(folder, "state") or "").rpartition(":")[2].strip(),
         tree.text(folder, "link_layer") == "Ethernet",
-        tuple(_gids(tree, folder)),
-        tuple(tree.names(_CLASS, device, "device/net")) or ((parent,) if parent else ()),
+        gids,
+        (parent,) if parent else tuple(_interfaces(tree, device, number, gids)),
         tree.real(_CLASS, device, "device/physfn") is not None,
         parent is not None,
     )
+
+
+def _interfaces(tree: Tree, device: str, number: int, gids: Sequence[Gid]) -> list[str]:
+    """Return the interfaces that carry a port's frames: its own one of a device of several ports, a bond's members."""
+    have = tree.names(_CLASS, device, "device/net")
+    own = [name for name in have if tree.number("sys/class/net", name, "dev_port") == number - 1] or have
+    named = {gid.interface for gid in gids}
+    members = [
+        name for one in sorted(named) for name in (tree.text("sys/class/net", one, "bonding/slaves") or "").split()
+    ]
+    # a switch device also lists the other ends of its virtual functions: the one with the port's addresses is its own
+    return members or [name for name in own if name in named] or own
 
 
 def _gids(tree: Tree, folder: str) -> list[Gid]:
