@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli_report import load
 from iobench.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ def check(runs: _Runs, against: _Against = None) -> None:
     """
     from iobench.check import assess
 
-    before = _load(against) if against else None
+    before = load(against) if against else None
     if len(runs) > 1:
         raise typer.Exit(_check_many(runs, before))
-    found = assess(_load(runs[0]), before)
+    found = assess(load(runs[0]), before)
     lines = [f"{finding.word:10} {finding.record.key}: {finding.sentence}" for finding in found]
     typer.echo("\n".join([*lines, "", *found.summary]))
     raise typer.Exit(found.exit_status)
@@ -70,12 +71,3 @@ def _least() -> int:
     from iobench.check.outliers import LEAST_MACHINES
 
     return LEAST_MACHINES
-
-
-def _load(path: Path) -> Run:
-    from iobench import sources
-
-    found = sources.open(path)
-    for warning in found.warnings:
-        sys.stderr.write(f"iobench: {warning}\n")
-    return found
