@@ -234,6 +234,8 @@ def _import(file: Path) -> ModuleType:
         raise UserError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if b"\0" in file.read_bytes():  # a SyntaxError from Python 3.11.4 on, a ValueError before
+        raise UserError(f"{file}:1: source code cannot contain null bytes; mend the probe file")
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:

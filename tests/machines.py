@@ -255,7 +255,10 @@ def built(name: str, root: Path) -> Topology:
 def unpack(name: str, root: Path) -> Path:
     """Unpack a captured tree; returns its root."""
     with tarfile.open(CAPTURED / f"{name}.tar.gz") as tar:
-        tar.extractall(root, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4; Debian 12 has 3.11.2
+            tar.extractall(root, filter="data")
+        else:
+            tar.extractall(root)
     return root
 
 
