@@ -46,7 +46,7 @@ class Sides:
             self.sides.append(one)
         self.pool = ThreadPoolExecutor(2)
 
-    def call(self, method: str, deadline: float = 10.0, **arguments: Any) -> list[Any]:
+    def call(self, method: str, deadline: float = 300.0, **arguments: Any) -> list[Any]:
         futures = [self.pool.submit(getattr(one, method), **arguments) for one in self.sides]
         wait(futures, deadline)  # both, also where one fails: what is called next must not meet the other still at work
         return [future.result(deadline) for future in futures]

@@ -30,10 +30,12 @@ def one_line(process: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def start(tmp_path: Path, *args: object) -> subprocess.Popen[str]:
+    """Start a run that hears Ctrl-C, also where the tests inherit that it is ignored (a shell's background)."""
     command = [sys.executable, "-m", "iobench", "run", *map(str, args)]
     return subprocess.Popen(
-        command, cwd=tmp_path, env=cli_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        command, cwd=tmp_path, env=cli_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
 
 
 def wait_for_lines(folder: Path, count: int, seconds: float = 300) -> None:

@@ -17,11 +17,13 @@ from iobench.topology.file import dumps
 from iobench.units import GB
 from tests.machines import BUILT, CAPTURED, CAPTURES, SHIPPED, SHIPPED_CAPTURES, built, captured
 
+# addresses that are nobody's: zeros, RFC 4291's prefixes, RFC 5737's documentation networks
+_NOBODYS = "(?:0000|ffff|fe80|00ff|fe00|0001|c000|020[0-9a-f]|c633|640[0-9a-f])"
 # what tells one machine from its twin: none of it belongs into a fixture or a graph
 IDENTIFYING = {
     "UUID": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE),
     "hardware address": re.compile(r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", re.IGNORECASE),
-    "GUID": re.compile(r"\b[0-9a-f]{4}(?::[0-9a-f]{4}){3}\b", re.IGNORECASE),
+    "GUID": re.compile(rf"\b(?!{_NOBODYS}(?::{_NOBODYS}){{3}}\b)[0-9a-f]{{4}}(?::[0-9a-f]{{4}}){{3}}\b", re.IGNORECASE),
     "IPv4 address": re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"),
     "word": re.compile(r"serial|hostname|machine-id|sandbox", re.IGNORECASE),
 }
