@@ -13,7 +13,8 @@ values of one layer, 18 KiB a block of latent attention (16 x 576 x 2). ``read``
 ``copy`` (one to one) and ``write`` stream past the caches: CXL links are full duplex, so mixes should exceed
 ``read``; on DRAM, whose bus turns round, they don't.
 
-``loaded`` is the chase while the node's other CPUs load the same memory at a set pace (``mix``, ``delay``).
+``loaded`` is the chase while the node's other CPUs load the same memory at a set pace (``mix``, ``delay``); where it
+has one CPU only, those of other nodes do, and the point says so.
 
 Clock: CLOCK_MONOTONIC inside the compiled loop of each pinned thread, last end less first start, as in the
 memory probe. Not in the number: mapping, first touch, verification. Bytes: ``gather`` counts what it reads from
@@ -63,6 +64,7 @@ AXES = {
     "threads": Axis(tuple(range(1, 1025)), "threads on the nearest node; unless given 1 and all its CPUs", minimum=1),
     "mix": Axis(("read", "2:1", "1:1"), "loaded: reads to writes", choices=("read", "3:1", "2:1", "1:1", "write")),
     "delay": Axis((0, 64, 256, 1024, 65536), "loaded: dependent multiplications between two chunks of 512 bytes"),
+    "loaders": Axis(("near", "far"), "loaded: CPUs of the nearest node; of other nodes only where that has one CPU"),
     "pages": Axis(("base", "huge"), "base pages or huge ones; unless given base, which every node can give"),
     "nbytes": Axis(_SIZES, "working set; unless given 4 last-level caches", unit="bytes", minimum=64 * KIB),
 }
@@ -106,7 +108,7 @@ def _points_of(
     for to, kernel, nbytes, page in itertools.product(axes["to"], axes["kernel"], sizes, pages):
         ways = _ways(kernel, nbytes, _threads(form, axes), axes) if to == "cpu" else _gpu_ways(kernel, topology, axes)
         if kernel == "loaded" and to == "cpu":
-            ways = _loaded_ways(form, axes)
+            ways = _loaded_ways(form, topology, axes)
         for more in ways:
             yield {**_where(form, turns), "kernel": kernel, "to": to, **more, "pages": page, "nbytes": nbytes}
 
@@ -124,13 +126,16 @@ def _ways(
         yield from ({"threads": count} for count in threads)
 
 
-def _loaded_ways(form: "Form", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Yield the axes of a chase beside a load: one CPU chases, all others of the node (or as many as asked) load."""
-    others = len(form.cpus) - 1
-    threads = [others] if axes["threads"] == AXES["threads"].values else axes["threads"]
-    counts = [count for count in threads if 0 < count <= others]
-    for count, mix, delay in itertools.product(counts, axes["mix"], axes["delay"]):
-        yield {"threads": count, "mix": mix, "delay": delay}
+def _loaded_ways(form: "Form", topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield the axes of a chase beside a load: one CPU chases, all that may load (or as many as asked) do."""
+    from iobench.cxl.forms import loaders
+
+    cpus, far = loaders(topology, form)
+    threads = [len(cpus)] if axes["threads"] == AXES["threads"].values else axes["threads"]
+    counts = [count for count in threads if 0 < count <= len(cpus)]
+    if ("far" if far else "near") in axes["loaders"]:
+        for count, mix, delay in itertools.product(counts, axes["mix"], axes["delay"]):
+            yield {"threads": count, "mix": mix, "delay": delay, **({"loaders": "far"} if far else {})}
 
 
 def _gpu_ways(kernel: str, topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -166,8 +171,7 @@ def _nothing(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> str:
     kinds = sorted({form.kind for form in forms(topology)} - {"local"})
     if set(axes["form"]) <= {"stand-in", "local"} and "stand-in" in axes["form"]:
         return "needs a second NUMA node with CPUs and memory as a stand-in: the topology shows none"
-    known = "; ".join(obstacles(topology))
-    if known:
+    if known := "; ".join(obstacles(topology)):
         return f"no CXL memory that can be measured as asked: {known}"
     if kinds:
         return f"no such CXL memory: this machine offers it as {', '.join(kinds)}"
@@ -271,15 +275,17 @@ def _gather(point: dict[str, Any], form: "Form", team: "Team", sampler: "Sampler
 
 
 def _loaded(point: dict[str, Any], form: "Form", sampler: "Sampler") -> Samples:
+    from iobench.cxl.forms import loaders
     from iobench.cxl.memory import opened
     from iobench.kernels.chase import LINE
     from iobench.kernels.chasing import Chasing
     from iobench.kernels.loading import Loading
     from iobench.kernels.team import Team, spread
 
-    cpus, nbytes = spread(form.cpus), point["nbytes"]
+    nbytes, chaser = point["nbytes"], spread(form.cpus)[0]
+    cpus = [cpu for cpu in spread(loaders(sampler.topology, form)[0]) if cpu != chaser]
     space = (form, 2 * nbytes, point["pages"], point.get("turns", "equal"))
-    with Team(cpus[:1]) as first, Team(cpus[1 : 1 + point["threads"]]) as others, opened(*space) as memory:
+    with Team([chaser]) as first, Team(cpus[: point["threads"]]) as others, opened(*space) as memory:
         chase = Chasing.over(memory.data[:nbytes], sampler.launch * _PRIME + nbytes, first)
         work = Loading.over(memory.data[nbytes : 2 * nbytes], point["mix"], point["delay"], chase, others)
         memory.data[-1:] = 0  # the load's slices are whole chunks: the last page may hold none
@@ -294,10 +300,13 @@ def _loaded(point: dict[str, Any], form: "Form", sampler: "Sampler") -> Samples:
         made.evidence |= {
             "load_nbytes": moved,
             "load_seconds": seconds,
+            "load_bytes_per_s": moved / seconds,
             "load_threads": point["threads"],
             "load_cpus": list(others.cpus),
             "loads_per_sample": loads,
         }
+        if "loaders" in point:
+            made.path += ", the load from CPUs of other nodes"
         return made
 
 

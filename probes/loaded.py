@@ -5,6 +5,8 @@ others, all on CPUs of the same node, go through slices of their own and read (`
 place (``3:1``, ``2:1``, ``1:1``: reads to writes on the bus) or store past the caches (``write``). Between two
 chunks of 512 bytes each of them does ``delay`` multiplications that wait for each other: 0 is all the load they
 can make, the longest delay is an idle memory. The curve's x axis is what they achieved, not what was asked.
+A node with a single CPU is loaded from the CPUs of other nodes (``loaders=far``, and the path says so): all memory is
+bound to the node of the chase then, so what they move crosses the links between nodes as well.
 
 Clock: CLOCK_MONOTONIC in the chasing thread, before and after each sample. ``sample=mean``: a sample is many
 loads. ``sample=one``: each load by itself, for the tail (a refresh, an ECC scrub, a neighbour on the machine);
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _SIZES = tuple(4 * KIB << n for n in range(22))  # 4 KiB to 8 GiB
 _IDLE = 65536  # some 90 us between two chunks
+_NEAR, _FAR = "near", "far"
 
 AXES = {
     "mix": Axis(
@@ -48,7 +51,12 @@ AXES = {
     "delay": Axis((0, 16, 64, 128, 256, 1024, _IDLE), "dependent multiplications between two chunks of 512 bytes"),
     "sample": Axis(("mean", "one"), "time many loads together, or each by itself for the tail (idle and full load)"),
     "threads": Axis(
-        tuple(range(1, 1024)), "threads that make the load; unless given all other CPUs of the NUMA node", minimum=1
+        tuple(range(1, 1024)), "threads that make the load; unless given all other CPUs of their nodes", minimum=1
+    ),
+    "loaders": Axis(
+        (_NEAR, _FAR),
+        "where the load's threads run: on the chase's NUMA node, or on other nodes; unless given far only where there "
+        "is one CPU",
     ),
     "pages": Axis(("huge",), "huge pages or base pages", choices=("base", "huge")),
     "nbytes": Axis(
@@ -66,7 +74,7 @@ PLOTS = (
         "Latency of a load against the bandwidth that others achieve",
         x="evidence.load_bytes_per_s",
         y="latency",
-        series=("mix",),
+        series=("mix", "loaders"),
         where={"sample": "mean"},
         log_x=False,
         over=("delay",),
@@ -83,27 +91,47 @@ _PRIME = 1_000_003
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    near = _near(topology)
-    if near < 2:
-        raise Unavailable(f"needs two CPUs of one NUMA node, one to chase and one to load: this process may use {near}")
-    threads = [near - 1] if axes["threads"] == AXES["threads"].values else axes["threads"]
-    fitting = [count for count in threads if count < near]
-    if not fitting:
-        raise Unavailable(f"needs {min(threads) + 1} CPUs of one NUMA node: this process may use {near}")
     sizes = [_footprint(topology)] if axes["nbytes"] == AXES["nbytes"].values else axes["nbytes"]
     ends = {min(axes["delay"]), max(axes["delay"])}
-    for nbytes, pages, count in itertools.product(sizes, axes["pages"], fitting):
+    for nbytes, pages, (loaders, count) in itertools.product(sizes, axes["pages"], _threads(topology, axes)):
         for mix, sample, delay in itertools.product(axes["mix"], axes["sample"], axes["delay"]):
             if sample == "mean" or (mix == axes["mix"][0] and delay in ends):
                 yield {
                     "mix": mix, "delay": delay, "sample": sample, "threads": count, "pages": pages, "nbytes": nbytes,
+                    **loaders,
                 }  # fmt: skip
 
 
-def _near(topology: "Topology") -> int:
-    """Return how many CPUs this process may use in the NUMA node of the first of them."""
+def _threads(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> list[tuple[dict[str, str], int]]:
+    """Return where the load may come from (only ``far`` is a point's own word) and by how many threads."""
+    near, far = _cpus(topology)
+    if near + far < 2:
+        raise Unavailable(f"needs two CPUs, one to chase and one to load: this process may use {near + far}")
+    wanted = axes["loaders"]
+    if wanted == AXES["loaders"].values:
+        wanted = (_NEAR,) if near > 1 else (_FAR,)
+    most = {_NEAR: near - 1, _FAR: far}
+    given = axes["threads"] != AXES["threads"].values
+    found = [
+        ({"loaders": _FAR} if where == _FAR else {}, count)
+        for where in wanted
+        for count in (axes["threads"] if given else [most[where]])
+        if 0 < count <= most[where]
+    ]
+    if not found:
+        counts = f"{min(axes['threads'])} " if given else ""
+        raise Unavailable(
+            f"needs {counts}CPUs for the load beside that of the chase: this process may use {near - 1} of the same "
+            f"NUMA node and {far} of others"
+        )
+    return found
+
+
+def _cpus(topology: "Topology") -> tuple[int, int]:
+    """Return how many CPUs this process may use in the NUMA node of the first of them, and in other nodes."""
     cpus = [node for node in topology.of("cpu") if node.get("allowed") is not False]
-    return sum(node.get("numa") == cpus[0].get("numa") for node in cpus)
+    near = sum(node.get("numa") == cpus[0].get("numa") for node in cpus)
+    return near, len(cpus) - near
 
 
 def _footprint(topology: "Topology") -> int:
@@ -148,6 +176,7 @@ def _samples(
     affinity = [*stage.chase.team.affinity(), *stage.team.affinity()]
     places = [hostmem.nodes(words) for words in (stage.chase.words, *work.parts)]
     proof = Placement(topology, cpus, affinity, stage.pages, places, point["pages"])
+    far = f", the load from CPUs of other nodes than CPU {cpus[0]}'s" if "loaders" in point else ""
     beside = about["load_bytes_per_s"] * median(timed.seconds[0]) / timed.ops
     return Samples(
         timed=timed,
@@ -157,7 +186,7 @@ def _samples(
         quantity="latency",
         mode="dependent loads" if point["sample"] == "mean" else "single loads",
         verified=True,
-        path=proof.path,
+        path=proof.path + far,
         proven=proof.proven,
         evidence={**proof.evidence, **about},
         legs=proof.legs(LINE + round(beside), 2 * point["nbytes"]),
@@ -168,13 +197,15 @@ def _staged(point: Mapping[str, Any], sampler: "Sampler") -> "Stage":
     """Return the threads, the chase and the load's memory of the last point if they suit this one too."""
     from iobench import keep
     from iobench.kernels import loading
-    from iobench.kernels.team import neighbours
+    from iobench.kernels.team import neighbours, strangers
 
     numa = {int(cpu.id.partition(":")[2]): cpu.get("numa") for cpu in sampler.topology.of("cpu")}
-    key = (point["nbytes"], point["pages"], point["threads"])
+    cpus = (strangers if "loaders" in point else neighbours)(point["threads"] + 1, numa)
+    node = numa[cpus[0]] if "loaders" in point else None
     stages: keep.Kept[Stage] = sampler.shared("stages", keep.kept)
     seed = sampler.launch * _PRIME + point["nbytes"]
-    return stages.get(key, lambda: loading.stage(*key[:2], neighbours(key[2] + 1, numa), seed))
+    key = (point["nbytes"], point["pages"], tuple(cpus), node)
+    return stages.get(key, lambda: loading.stage(point["nbytes"], point["pages"], cpus, seed, node))
 
 
 def _patient(sampler: "Sampler", point: Mapping[str, Any]) -> "Sampler":

@@ -10,6 +10,7 @@ from iobench import probe as probes
 from iobench.errors import Unavailable
 from iobench.fit import fit_run
 from iobench.timing.sampler import Sampler
+from iobench.topology import discover
 from iobench.topology.graph import Topology
 from iobench.units import KIB, MIB
 from tests.make_run import lines, run_of
@@ -55,12 +56,38 @@ def test_default_points_are_few() -> None:
     assert tails == [("read", 0), ("read", 65536)]
 
 
-def test_one_cpu_on_a_node_is_too_few() -> None:
-    for nodes in ({0: 1}, {0: 1, 1: 7}):
-        with pytest.raises(Unavailable, match="needs two CPUs of one NUMA node"):
-            points(machine(nodes))
-    with pytest.raises(Unavailable, match="needs 5 CPUs"):
+def test_a_node_of_one_cpu_is_loaded_from_the_others() -> None:
+    found = points(machine({0: 1, 1: 7}))
+    assert {(point["threads"], point["loaders"]) for point in found} == {(7, "far")}
+    assert {point["threads"] for point in points(machine({0: 1, 3: 1, 8: 2}), "threads=1,2,3,4")} == {1, 2, 3}
+
+
+def test_where_the_load_runs_is_a_points_word_only_where_it_is_far() -> None:
+    assert all("loaders" not in point for point in points(machine({0: 2, 1: 2})))
+    found = points(machine({0: 3, 1: 4}), "loaders=far")
+    assert {(point["threads"], point["loaders"]) for point in found} == {(4, "far")}
+
+
+def test_too_few_cpus_are_said() -> None:
+    with pytest.raises(Unavailable, match="needs two CPUs"):
+        points(machine({0: 1}))
+    with pytest.raises(
+        Unavailable, match=r"needs 4 CPUs for the load.*may use 3 of the same NUMA node and 0 of others"
+    ):
         points(machine({0: 4}), "threads=4")
+    with pytest.raises(Unavailable, match="0 of others"):
+        points(machine({0: 4}), "loaders=far")
+    with pytest.raises(Unavailable, match="may use 0 of the same"):
+        points(machine({0: 1, 1: 7}), "loaders=near")
+    with pytest.raises(Unavailable, match="needs two CPUs"):
+        points(Topology("empty"))
+
+
+def test_forbidden_cpus_load_nothing() -> None:
+    graph = machine({0: 4, 1: 4})
+    for cpu in (0, 1, 2):
+        graph.add(f"cpu:{cpu}", "cpu", allowed=False)
+    assert {(point["threads"], point["loaders"]) for point in points(graph)} == {(4, "far")}
 
 
 @needs_two
@@ -68,7 +95,7 @@ def test_a_point_tells_what_was_achieved() -> None:
     result = measure(mix="2:1", delay=64, sample="mean")
     assert result.quantity == "latency"
     assert result.verified is True
-    assert result.evidence["load_nbytes"] > 0
+    assert result.evidence["load_nbytes"] >= 0  # 0 where the load's thread was kept from its CPU all the time
     assert result.evidence["load_seconds"] >= sum(result.timed.seconds[0])
     assert result.evidence["load_bytes_per_s"] == result.evidence["load_nbytes"] / result.evidence["load_seconds"]
     assert result.timed.ops == result.evidence["loads_per_sample"] > 1
@@ -100,3 +127,25 @@ def test_a_tail_has_enough_single_loads() -> None:
     assert len(result.timed.seconds[0]) >= 1000
     assert 0 < result.evidence["clock_seconds"] < 10e-6
     assert result.mode != measure(mix="read", delay=0, sample="mean").mode
+
+
+@needs_two
+def test_a_load_from_another_node_is_bound_and_said() -> None:
+    """The second CPU is told to be another node's: the memory is bound to the first one's, where all pages lie."""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    graph = discover()
+    home = graph.nodes[f"cpu:{first}"].get("numa")
+    graph.add(f"cpu:{second}", "cpu", numa=99)
+    sampler = Sampler(budget=0.02)
+    sampler.__dict__["topology"] = graph
+    point = {"mix": "read", "delay": 0, "sample": "mean", "threads": 1, "loaders": "far", "pages": "base"}
+    try:
+        result = LOADED.measure({**point, "nbytes": 64 * KIB}, sampler)
+    except Unavailable as reason:
+        pytest.skip(f"memory can't be bound here: {reason}")
+    finally:
+        sampler.close()
+    assert result.evidence["cpus"] == [first, second]
+    assert set(result.evidence["pages_on_node"]) == {str(home)}
+    assert f"the load from CPUs of other nodes than CPU {first}'s" in result.path
+    assert result.verified is True

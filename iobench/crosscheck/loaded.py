@@ -34,7 +34,7 @@ def run(say: Say, quick: bool = False) -> bool:
     from iobench.kernels.team import neighbours
 
     graph, loaded = topology.discover(), probe.load("loaded")
-    points = list(loaded.points(graph, probe.narrow(loaded, ["mix=read", "sample=mean"])))
+    points = list(loaded.points(graph, probe.narrow(loaded, ["mix=read", "sample=mean", "loaders=near"])))
     first, idle = points[0], max(point["delay"] for point in points)
     numa = {int(cpu.id.partition(":")[2]): cpu.get("numa") for cpu in graph.of("cpu")}
     cpus = neighbours(first["threads"] + 1, numa)

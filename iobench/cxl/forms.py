@@ -57,6 +57,17 @@ def stand_ins(topology: Topology) -> list[Form]:
     return [_local_form(topology, first), *found] if found and _has_memory(topology, first) else found
 
 
+def loaders(topology: Topology, form: Form) -> tuple[tuple[int, ...], bool]:
+    """Return the CPUs that may load beside a chase on the form's first one, and whether they are other nodes'.
+
+    Those of other nodes only where the nearest node has no second CPU for this process.
+    """
+    if len(form.cpus) > 1:
+        return tuple(sorted(form.cpus)[1:]), False
+    mine = (_number(cpu) for cpu in topology.of("cpu") if cpu.get("allowed") is not False)
+    return tuple(cpu for cpu in mine if cpu not in form.cpus), True
+
+
 def obstacles(topology: Topology) -> list[str]:
     """Return a sentence on every CXL or dax memory that can't be used as it stands, with the command for it."""
     found = [text for node in topology.of("cxl") for text in _of_cxl(topology, node)]

@@ -16,9 +16,10 @@ from iobench.kernels import load
 from iobench.kernels.chasing import Chasing
 from iobench.kernels.ops import LANES
 from iobench.kernels.team import Team
+from iobench.mempolicy import Policy
 
 Driver = Callable[..., None]
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0  # long after any start: other processes may have the CPUs
 _SETTLE_SECONDS = 200e-6  # of load before the chase begins: caches and prefetchers are in their steady state
 _FAR = 2 * LANES  # int64 words between two counters: neighbouring lines are fetched in pairs
 
@@ -150,16 +151,18 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(nbytes: int, pages: str, cpus: Sequence[int], seed: int) -> Iterator[Stage]:
+def stage(nbytes: int, pages: str, cpus: Sequence[int], seed: int, node: int | None = None) -> Iterator[Stage]:
     """Chase ``nbytes`` on the first of ``cpus``, load as much from the others; both on ``pages`` ("base", "huge").
 
-    Raises Unavailable where memory, pages or CPUs are not there.
+    Memory is bound to ``node``; None: each thread's lies where it runs. Raises Unavailable where memory, pages or CPUs
+    are not there.
     """
+    policy = None if node is None else Policy((node,))
     with (
         Team(cpus[:1]) as first,
         Team(cpus[1:]) as others,
-        hostmem.buffer(nbytes, pages) as chased,
-        hostmem.buffer(nbytes, pages) as area,
+        hostmem.buffer(nbytes, pages, policy=policy) as chased,
+        hostmem.buffer(nbytes, pages, policy=policy) as area,
     ):
         chase = Chasing.over(chased.data, seed, first)
         parts = slices(area.data, len(others.cpus))

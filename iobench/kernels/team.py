@@ -105,6 +105,15 @@ def neighbours(count: int, numa: Mapping[int, int | None]) -> list[int]:
     return near[:count]
 
 
+def strangers(count: int, numa: Mapping[int, int | None]) -> list[int]:
+    """Return the first CPU as ``neighbours`` has it, and ``count`` - 1 CPUs of other NUMA nodes than its own."""
+    cpus = spread(os.sched_getaffinity(0))
+    far = [cpu for cpu in cpus if numa.get(cpu) != numa.get(cpus[0])]
+    if count - 1 > len(far):
+        raise Unavailable(f"needs {count - 1} CPUs of other NUMA nodes: this process may use {len(far)}")
+    return [cpus[0], *far[: count - 1]]
+
+
 def cpu_list(text: str) -> list[int]:
     """Return the CPUs that a kernel list such as "0-3,8" names."""
     spans = [part.partition("-") for part in text.strip().split(",") if part.strip()]
