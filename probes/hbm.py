@@ -16,8 +16,9 @@ bytes that the L2 cannot have served. Loads of the streams skip L1. Where the gr
 fastest of a few is searched for before the clock starts; the evidence names it.
 
 Latency levels: up to the L1's size a chase with ``load=ca`` stays in L1; above it, up to about half of the L2, in the
-near part of the L2 (the SM's own partition keeps a copy); up to the whole L2 in the far part; then in memory.
-The histogram of single loads in the evidence shows such levels where a mean hides them.
+near part of the L2 (the SM's own partition keeps a copy); up to the whole L2 in the far part; then in memory. The
+model of the run holds one latency for each; a GPU whose L2 has no such halves shows the same twice. The histogram
+of single loads in the evidence shows such levels where a mean hides them.
 
 Not in the number: allocation, filling, verification. Running it takes up to ``nbytes`` of the GPU's memory. Every
 element that a kernel writes is verified, every sum of ``read``, every place where the chase stopped.
@@ -83,6 +84,8 @@ PLOTS = (
         where={"kernel": "chase"},
     ),
 )  # fmt: skip
+
+MODELS = ({"kind": "levels", "where": {"kernel": "chase"}},)
 
 _CALLS = ("memcpy", "memset")
 _MOST_FRACTION = 0.85  # of the GPU's memory: the rest is the context's and other processes'
@@ -261,11 +264,29 @@ def _chase_samples(
         evidence={
             "nodes_in_cycle": work.nodes, "loads_per_sample": work.loads, "warm_loads_per_sample": work.warm,
             "cycles": work.cycles, "nanoseconds": work.nanoseconds, "sm": sorted(work.sms),
-            "single_load_cycles": more["singles"], "seed": more["seed"], **_facts(device), "watch": seen.evidence(),
+            "single_load_cycles": more["singles"], "seed": more["seed"], "levels": _levels(device, point["load"]),
+            **_facts(device), "watch": seen.evidence(),
         },
         legs=_legs(device, SECTOR if sectors > 2 * device.l2_nbytes else 0),
         suspect=seen.suspect,
     )  # fmt: skip
+
+
+def _levels(device: "Device", load: str) -> list[list[Any]]:
+    """Return [name, least, most] of the working sets that lie well inside each level; 0: no end.
+
+    Near is the half of the L2 on the SM's own side, which keeps copies of what lies in the other half.
+    """
+    l1, l2 = device.shared_nbytes, device.l2_nbytes
+    if not l2 or (load == "ca" and not l1):
+        return []
+    first = [["L1", 0, l1 * 7 // 10]] if load == "ca" and l1 else []
+    return [
+        *first,
+        ["L2 near", 2 * (l1 or 0), l2 // 2 * 7 // 10],
+        ["L2 far", l2 * 6 // 10, l2 * 9 // 10],
+        ["memory", 4 * l2, 0],
+    ]
 
 
 class _Area:

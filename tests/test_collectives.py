@@ -19,8 +19,10 @@ from tests.host_kernels import build
 
 BEFORE = """
 static unsigned __float_as_uint(float value) { unsigned bits; std::memcpy(&bits, &value, 4); return bits; }
-static void atomicAdd(unsigned long long* at, unsigned long long value) { *at += value; }
-static void atomicMin(unsigned long long* at, unsigned long long value) { if (value < *at) *at = value; }
+#define atomicAdd add_here
+#define atomicMin least_here
+static void add_here(unsigned long long* at, unsigned long long value) { *at += value; }
+static void least_here(unsigned long long* at, unsigned long long value) { if (value < *at) *at = value; }
 """
 DRIVER = """
 #define CALLS(NAME, TYPE) \\

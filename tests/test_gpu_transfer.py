@@ -21,16 +21,6 @@ from iobench.units import GIB, KIB, MIB
 import host_kernels
 
 L2 = 60 * MIB
-ON_HOST = """
-struct uint4 { unsigned x, y, z, w; };
-#define __launch_bounds__(...)
-static long long clock64() { static long long now; return now += 100; }
-static void __trap() {}
-static uint4 __ldcg(const uint4* p) { return *p; }
-static void __stcg(uint4* p, uint4 v) { *p = v; }
-typedef unsigned long long u64;
-static u64 nanoseconds() { static u64 now; return now += 1000; }
-"""
 DRIVER = """
 extern "C" void copy(char *dst, const char *src, u64 nbytes, u64 stride, u64 slots, u64 turn, u64 repeats,
                      unsigned blocks, unsigned threads) {
@@ -56,7 +46,7 @@ def card(index: int = 0) -> Device:
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("kernels")
-    return host_kernels.build(folder, "transfer", DRIVER, ("typedef unsigned long long u64;", ON_HOST))
+    return host_kernels.build(folder, "transfer", DRIVER)
 
 
 def u64(*values: int) -> list[ctypes.c_uint64]:
@@ -137,13 +127,7 @@ def test_the_exchange_kernel_moves_every_byte_both_ways(
 def test_a_copy_kernel_that_skips_its_tail_is_caught(tmp_path: Path) -> None:
     """The suite's own check: the test above must fail on a kernel with the classic fault."""
     fault = ("for (; i < count; i += step) dst[i] = src[i];", "")
-    text = (ON_HOST, fault)
-    source = host_kernels.kernels.source("transfer").read_text(encoding="utf-8")
-    assert fault[0] in source
-    folder = tmp_path / "faulty"
-    folder.mkdir()
-    planted = source.replace("typedef unsigned long long u64;", text[0]).replace(*fault)
-    faulty = host_kernels.build(folder, "transfer", DRIVER, (source, planted))
+    faulty = host_kernels.build(tmp_path, "transfer", DRIVER, fault)
     source_data = np.full(48 * KIB, 7, np.uint8)
     target = np.zeros_like(source_data)
     ends = [ctypes.c_void_p(array.ctypes.data) for array in (target, source_data)]

@@ -25,34 +25,6 @@ KV = probes.load("kv")
 H200 = topology.load(data_dir("topologies") / "1x-h200.json")
 L2 = 60 * MIB
 
-# What PTX does on the GPU, written from the formats' definitions (IEEE 754 half, OCP FP8 E4M3), not from kv.cu.
-BEFORE = """
-#include <cmath>
-struct Weights { unsigned vector; };
-static Weights weights_at(int, unsigned vector) { return Weights{vector}; }
-static float half_at(unsigned bits) {
-  int sign = bits >> 15 ? -1 : 1, exponent = bits >> 10 & 31, fraction = bits & 1023;
-  return sign * (exponent ? std::ldexp(1024.f + fraction, exponent - 25) : std::ldexp((float)fraction, -24));
-}
-static float e4m3_at(unsigned bits) {
-  int sign = bits >> 7 & 1 ? -1 : 1, exponent = bits >> 3 & 15, fraction = bits & 7;
-  return sign * (exponent ? std::ldexp(8.f + fraction, exponent - 10) : std::ldexp((float)fraction, -9));
-}
-template <int FORMAT, class V> static float dot(const V& v, const Weights& weights) {
-  float sum = 0;
-  const unsigned count = FORMAT == 0 ? 8 : 16;
-  for (unsigned n = 0; n < count; ++n) {
-    unsigned bits;
-    if (FORMAT == 0) bits = v.part[n / 2] >> 16 * (n % 2) & 0xffff; else bits = v.part[n / 4] >> 8 * (n % 4) & 255;
-    float x = FORMAT == 0 ? half_at(bits) : FORMAT == 1 ? (float)(signed char)bits : e4m3_at(bits);
-    sum += x * (1 + (weights.vector * count + n) % 3);
-  }
-  return sum;
-}
-template <class V> static V fetch(const V* p) { return *p; }
-static int nearest(float x) { return (int)std::lrint(x); }
-static void add(unsigned long long* total, unsigned long long value) { *total += value; }
-"""
 DRIVER = """
 extern "C" void run(int step, int format, LAYER_PARAMETERS, unsigned group, unsigned splits, unsigned threads,
                     word* sums) {
@@ -94,7 +66,7 @@ class OnHost:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build(tmp_path_factory.mktemp("kv"), "kv", DRIVER, before=BEFORE)
+    return build(tmp_path_factory.mktemp("kv"), "kv", DRIVER)
 
 
 def small(**changes: Any) -> Layout:
@@ -154,8 +126,8 @@ def test_a_step_reads_every_value_of_every_layout(
     ids=["last token", "table ignored", "rest of the split"],
 )  # fmt: skip
 def test_a_kernel_that_reads_less_is_found(tmp_path_factory: pytest.TempPathFactory, fault: tuple[str, str]) -> None:
-    faulty = build(tmp_path_factory.mktemp("kv"), "kv", DRIVER, before=BEFORE)
-    planted = build(tmp_path_factory.mktemp("planted"), "kv", DRIVER, replace=fault, before=BEFORE)
+    faulty = build(tmp_path_factory.mktemp("kv"), "kv", DRIVER)
+    planted = build(tmp_path_factory.mktemp("planted"), "kv", DRIVER, replace=fault)
     layout = small(paged=True, tokens=50)
     cache = OnHost(faulty, layout, table_of(layout))
     cache.run(0)

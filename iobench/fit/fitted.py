@@ -205,13 +205,20 @@ def _ask(
 ) -> _Asked:
     label = " ".join(f"{name}={value}" for name, value in axes.items()) or "all points"
     takes = kinds.get(declared.kind).options
-    options: dict[str, Any] = {"edges": cache_edges(topology, _cpus(records))} if "edges" in takes else {}
+    options = _levels(records, topology) if "edges" in takes else {}
     chosen, notes = _choose(records, verdicts, declared, options)
     if "tuning" in takes:
         options |= _physics(chosen, axes, verdicts)
     # each series has its own draws, the same on every run
     number = zlib.crc32(f"{seed} {probe} {mode} {label}".encode())
     return _Asked(label, probe, mode, axes, chosen, notes, number, options)
+
+
+def _levels(records: Iterable[Record], topology: Topology | None) -> dict[str, Any]:
+    """Return where the levels of the memory lie: as the probe itself says, else by the caches of the CPUs."""
+    records = list(records)
+    told = next((found for record in records for line in record.used if (found := line.evidence.get("levels"))), None)
+    return {"windows": told} if told else {"edges": cache_edges(topology, _cpus(records))}
 
 
 def _choose(

@@ -28,7 +28,8 @@ class Device:
 
     ``pci`` is the address as sysfs writes it ("0000:00:06.0"), ``node`` and ``vram`` its ids in the topology
     ("gpu:0", "vram:0"; by PCI address, not by CUDA index) and ``mem`` the host memory nearest ("mem:0"), None where
-    unknown. ``peak_bytes_per_s`` = 2 * memory clock * bus width / 8, times the slice's part under MIG.
+    unknown. ``shared_nbytes`` is an SM's shared memory, which L1 has where none is used. ``peak_bytes_per_s`` =
+    2 * memory clock * bus width / 8, times the slice's part under MIG.
     """
 
     index: int
@@ -41,6 +42,7 @@ class Device:
     bus_width_bits: int | None = None
     memory_hz: int | None = None
     sm_hz: int | None = None
+    shared_nbytes: int | None = None
     peak_bytes_per_s: float | None = None
     mig: str | None = None
     node: str | None = None
@@ -145,6 +147,7 @@ def _device(index: int) -> Device:
         bus_width_bits=width,
         memory_hz=clock,
         sm_hz=_read(api, "ClockRate", index, KHZ),
+        shared_nbytes=_read(api, "MaxSharedMemoryPerMultiprocessor", index),
         peak_bytes_per_s=peak(clock, width, slice_fraction(memory, nvml.memory_nbytes(pci)) if mig else 1.0),
         mig=mig[1] if mig else None,
         node=node,

@@ -4,6 +4,9 @@ A level's latency is the median over the working sets well inside it: above the 
 that leaves it few hits, below its own size by a margin for whatever else lives there. Within that window
 only the first flat stretch counts, because two things bend the curve upwards inside a level: TLB misses
 (small pages), and a shared last level of which this machine may use only a part.
+
+``windows`` says itself which working sets lie inside which level: where a device is known to bend elsewhere than at
+its caches' sizes (the near and the far part of a GPU's L2).
 """
 
 from __future__ import annotations
@@ -28,9 +31,15 @@ _STEP = 1.3  # two stretches nearer than this are one level
 
 
 def estimate(series: Series, options: Mapping[str, Any]) -> Estimate:
-    """Find each level's latency; ``edges`` holds (name, nbytes) of the caches, empty where unknown."""
-    edges = _edges(options.get("edges") or ())
-    windows, findings = _known(series, edges) if edges else _detect(series)
+    """Find each level's latency; ``edges`` holds (name, nbytes) of the caches, empty where unknown.
+
+    ``windows`` holds (name, least, most) of each level instead, ``most`` 0 where it has no end.
+    """
+    edges, told = _edges(options.get("edges") or ()), _told(options.get("windows") or ())
+    if told:
+        windows, findings = _in_windows(series, told)
+    else:
+        windows, findings = _known(series, edges) if edges else _detect(series)
     parameters = {name: _parameter(series, inside) for name, inside in windows.items()}
     values = [parameter.value for parameter in parameters.values()]
     for (low, below), (high, above) in zip(parameters.items(), list(parameters.items())[1:], strict=False):
@@ -51,6 +60,9 @@ def curve(parameters: Mapping[str, float], nbytes: float) -> float:
 
 def region(nbytes: int, options: Mapping[str, Any]) -> str:
     """Return the level that a working set lies well inside, "" between two levels."""
+    told = _told(options.get("windows") or ())
+    if told:
+        return next((name for name, least, most in told if least <= nbytes <= most), "")
     before = 0
     for name, own in [*_edges(options.get("edges") or ()), (MEMORY, 0)]:
         if len(_window(np.array([nbytes]), before, own)):
@@ -66,6 +78,34 @@ def _edges(given: Any) -> list[tuple[str, int]]:
     except (TypeError, ValueError) as error:
         raise UserError(f"edges must be (name, nbytes) of each cache, as in ('L1d', 32768): {error}") from error
     return [(name, nbytes) for name, nbytes in ordered if nbytes > 0]
+
+
+def _told(given: Any) -> list[tuple[str, int, float]]:
+    try:
+        return [(str(name), int(least), int(most) or math.inf) for name, least, most in given]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"windows must be (name, least, most) of each level, as in (L1, 0, 32768): {error}") from error
+
+
+def _in_windows(series: Series, told: Sequence[tuple[str, int, float]]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return level -> indices of its first flat stretch of working sets inside its window."""
+    windows: dict[str, np.ndarray] = {}
+    findings: list[str] = []
+    for name, least, most in told:
+        window = np.flatnonzero((series.nbytes >= least) & (series.nbytes <= most))
+        if not len(window):
+            end = format_size(int(most)) if math.isfinite(most) else "the whole memory"
+            between = f"between {format_size(least)} and {end}" if least else f"up to {end}"
+            findings.append(f"{name} has no working set well inside it: measure some {between}")
+            continue
+        windows[name] = _flat(series.seconds, window)
+        findings += _bend(series, name, 0, window, windows[name])
+        after = float(np.max(series.seconds[window[window > windows[name][-1]]], initial=0.0))
+        if after > _FLAT * float(np.median(series.seconds[windows[name]])):
+            start = format_size(int(series.nbytes[windows[name][-1]]))
+            why = "TLB misses" if math.isinf(most) else "the next level takes part"
+            findings.append(f"{name} is slower above {start} (up to {format_seconds(after)}): {why}")
+    return windows, findings
 
 
 def _known(series: Series, edges: Sequence[tuple[str, int]]) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -197,7 +237,7 @@ KIND = Kind(
     least=4,
     estimate=estimate,
     curve=curve,
-    options=("edges",),
+    options=("edges", "windows"),
     region=region,
     region_least=2,
     axis="span",

@@ -10,6 +10,7 @@ extern "C" __global__ void link_nodes(char* base, const unsigned* lines, word no
   }
 }
 
+#ifndef IOBENCH_ON_HOST
 __device__ __forceinline__ word cycles_now() {
   word now;
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(now)::"memory");
@@ -29,6 +30,7 @@ __device__ __forceinline__ unsigned sm_number() {
 }
 
 #define NEXT(cache, p) asm volatile("ld.global." cache ".u64 %0, [%0];" : "+l"(p)::"memory")
+#endif
 #define BATCH 16
 
 // Walks `warm` loads, then `loads` (rounded down to whole batches of 16) between two readings of both clocks.

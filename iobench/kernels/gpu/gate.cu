@@ -1,10 +1,12 @@
 // Blocks a stream until the host says go, so that what is enqueued behind it starts without any launch cost.
 
+#ifndef IOBENCH_ON_HOST
 __device__ __forceinline__ unsigned long long nanoseconds() {
     unsigned long long now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
 }
+#endif
 
 // Waits until *flag (mapped host memory) reaches `ticket`. Gives up after `timeout_ns`, so that a launch queue that is
 // full can never hang the process, and writes the ticket to *late then. One thread of one block.
