@@ -76,7 +76,14 @@ AXES = {
         unit="bytes",
         minimum=SECTOR,
     ),
-    "depth": Axis((2,), "buffers of the ring per thread: 1 reads and copies in turn", minimum=1),
+    "depth": Axis(
+        (2,), "buffers of the ring per thread: 1 reads and copies in turn (io_uring, aio: reads in flight)", minimum=1
+    ),
+    "engine": Axis(
+        ("preadv",),
+        "how O_DIRECT reads are submitted: by blocking threads, or depth of them in flight per thread",
+        choices=("preadv", "io_uring", "aio"),
+    ),
     "align": Axis((0,), "bytes that O_DIRECT reads are aligned to; 0: what the filesystem asks for", unit="bytes"),
     "register": Axis(
         ("once",),
@@ -177,7 +184,7 @@ def _samples(point: dict[str, Any], nbytes: int, loaded: "Loaded", sampler: "Sam
         path=loaded.verdict.path,
         proven=loaded.verdict.proven,
         evidence=loaded.evidence(),
-        legs=_legs(point, nbytes, loaded.facts.get("device"), sampler.topology),
+        legs=_legs(point, nbytes, loaded, sampler.topology),
         notes=[note for note in dict.fromkeys(loaded.notes) if note],
     )
 
@@ -238,17 +245,20 @@ def _more(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iter
     An axis that nobody named stands in no point: points of older records keep their names.
     """
     for part in axes["part"] if method in (*BUFFERED, DIRECT) else AXES["part"].values:
-        names = [name for name in _meant(method, target, part) if axes[name] != AXES[name].values]
-        for values in itertools.product(*(axes[name] for name in names)):
-            found = dict(zip(names, values, strict=True))
-            yield {**found, **({} if axes["part"] == AXES["part"].values else {"part": part})}
+        engines = axes["engine"] if method == DIRECT else AXES["engine"].values
+        for engine in engines:
+            named = {} if engines == AXES["engine"].values else {"engine": engine}
+            names = [name for name in _meant(method, target, part, engine) if axes[name] != AXES[name].values]
+            for values in itertools.product(*(axes[name] for name in names)):
+                found = named | dict(zip(names, values, strict=True))
+                yield {**found, **({} if axes["part"] == AXES["part"].values else {"part": part})}
 
 
-def _meant(method: str, target: str, part: str) -> Iterator[str]:
+def _meant(method: str, target: str, part: str, engine: str) -> Iterator[str]:
     """Yield the axes that mean something for a method."""
     own = method in (*BUFFERED, DIRECT)
     ring = own and not method.startswith("mmap") and (target == "gpu" or part != "files")
-    if ring:
+    if ring or engine != "preadv":
         yield "depth"
     if ring or method in KVIKIO:
         yield "register"
@@ -276,7 +286,7 @@ def _ways(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iter
 def _way(point: Mapping[str, Any]) -> "Way":
     from iobench.storage.way import Way
 
-    more = {name: point[name] for name in ("depth", "align", "register", "cold", "load") if name in point}
+    more = {name: point[name] for name in ("depth", "align", "register", "cold", "load", "engine") if name in point}
     return Way(point["method"], point["threads"], point["block"], **more)
 
 
@@ -312,9 +322,10 @@ def _leave_room(scratch: str, nbytes: int) -> None:
         )
 
 
-def _legs(point: Mapping[str, Any], nbytes: int, disk: str | None, topology: "Topology") -> list[Leg]:
-    method = point["method"]
-    answered = method.endswith("-warm") or (point.get("load", 1) > 1 and method != DIRECT)
+def _legs(point: Mapping[str, Any], nbytes: int, loaded: "Loaded", topology: "Topology") -> list[Leg]:
+    method, disk = point["method"], loaded.facts.get("device")
+    from_cache = method.endswith("-warm") or (point.get("load", 1) > 1 and method != DIRECT)
+    answered = from_cache and not loaded.verdict.path.startswith("device")
     legs = [Leg(f"block:{disk}", "mem:0")] if disk and not answered else []
     if point["target"] == "gpu":
         return [*legs, *_to_gpu(topology)]

@@ -14,7 +14,7 @@ import pytest
 from iobench import hostmem
 from iobench import probe as probes
 from iobench.errors import IobenchError, Unavailable, UserError, WrongData
-from iobench.storage import cache, load, make, workspace
+from iobench.storage import cache, flight, load, make, workspace
 from iobench.storage.filesystem import NOT_STORAGE, filesystem_of
 from iobench.timing.sampler import Sampler
 from iobench.topology.graph import Topology
@@ -381,6 +381,29 @@ def test_axes_that_mean_nothing_for_a_method_make_no_points() -> None:
     usual = points("method=direct", "part=slices", "threads=1", "block=1M")
     assert [("tp" in entry, "rank" in entry, entry["part"]) for entry in usual] == [(False, False, "slices")]
     assert [entry["load"] for entry in points("method=direct", "load=1,2,3", "threads=1", "block=1M")] == [1, 2, 3]
+
+
+def test_engines_are_for_o_direct_and_make_depth_mean_something() -> None:
+    few = ("threads=1", "block=1M")
+    found = points("method=direct,buffered-warm", "engine=preadv,io_uring,aio", "depth=1,8", *few)
+    assert [(entry["method"], entry.get("engine"), entry.get("depth")) for entry in found] == [
+        ("direct", "preadv", None),
+        *(("direct", engine, depth) for engine in ("io_uring", "aio") for depth in (1, 8)),
+        ("buffered-warm", None, None),
+    ]
+    assert WEIGHTS.axes["engine"].choices == flight.ENGINES
+
+
+@pytest.mark.parametrize("engine", ["io_uring", "aio"])
+@pytest.mark.parametrize("part", [{}, {"part": "slices", "tp": 2, "rank": 1}])
+def test_reads_in_flight_are_verified_and_labelled_as_others(
+    engine: str, part: dict[str, Any], sampler: Sampler
+) -> None:
+    found = measured(point("direct", engine=engine, depth=4, **part), sampler)
+    assert found.verified
+    assert found.path.startswith(("o_direct", "O_DIRECT"))
+    if part:
+        assert {"read", "copy"} <= set(found.evidence["stages"])
 
 
 def test_shapes_of_another_model(sampler: Sampler) -> None:

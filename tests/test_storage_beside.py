@@ -6,6 +6,7 @@ CUDA itself is tested: labels, statistics, short reads, wrong bytes, refused reg
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from iobench.errors import IobenchError, Unavailable, WrongData
-from iobench.storage import cache, cufile, files, load, through
+from iobench.storage import cache, cufile, files, filesystem, load, plan, target, through
 from iobench.storage.beside import kvik, loaders
 from iobench.storage.beside.loaders import Order
 from iobench.storage.beside.process import beside
@@ -44,7 +45,7 @@ import numpy
 from kvikio import defaults
 __version__ = "0"
 carried = {"POSIX": 0, "GDS": 0}
-class CompatMode(enum.Enum):
+class CompatMode(enum.IntEnum):  # whose text is its number
     OFF, ON, AUTO = range(3)
 class SummaryMonitor:
     def get(self):
@@ -52,6 +53,7 @@ class SummaryMonitor:
             by_backend = {name: {"bytes_transferred": count} for name, count in carried.items()}
         return Found()
 def memory_register(memory):
+    assert not defaults.is_compat_mode_preferred(), "does nothing and says nothing there"
     if os.environ.get("REFUSE"):
         raise RuntimeError("cuFileBufRegister returned an error = 5016")
 class Future:
@@ -63,7 +65,8 @@ class CuFile:
         self.fd = os.open(path, os.O_RDONLY)
     def __enter__(self): return self
     def __exit__(self, *_): os.close(self.fd)
-    def pread(self, memory):
+    def pread(self, memory, size=None, file_offset=0, task_size=None):
+        assert defaults.settings["num_threads"] >= 1 and defaults.settings["task_size"] % 4096 == 0
         if os.environ.get("SHRINK"):
             os.truncate(os.readlink(f"/proc/self/fd/{self.fd}"), 1 << 20)
         done = 0
@@ -77,9 +80,14 @@ class CuFile:
         return Future(done)
 """
 DEFAULTS = """
-settings = {}
-def set(found): settings.update(found)
-def get(name): return settings[name]
+import os
+settings = {"compat_mode": 2, "num_threads": 1, "task_size": 4 << 20}
+def set(found):
+    assert found.keys() <= settings.keys()
+    settings.update(found)
+def get(name): return int(settings[name])
+def is_compat_mode_preferred():  # AUTO becomes ON where kvikio finds no cuFile
+    return settings["compat_mode"] == 1 or (settings["compat_mode"] == 2 and bool(os.environ.get("NO_CUFILE")))
 """
 
 
@@ -127,7 +135,11 @@ def test_kvikio_that_reads_by_posix_is_called_compat(
     found = loaded(weights, f"{loader}-warm", sampler)
     assert "compat" in found.verdict.path
     assert "gds" not in found.verdict.path
-    assert found.facts["compat_mode"] == f"CompatMode.{'ON' if loader == 'kvikio-compat' else 'AUTO'}"
+    assert found.facts["compat_mode"] == ("ON" if loader == "kvikio-compat" else "AUTO")
+    assert found.facts["posix_preferred"] is (loader == "kvikio-compat")
+    assert found.facts["buffer"] == (
+        "registered" if loader == "kvikio" else "not registered: kvikio reads by POSIX here"
+    )
     assert found.facts["backends"] == {"posix": weights.nbytes, "gds": 0}
     assert found.facts["bytes_asked"] == weights.nbytes
     assert len(found.timed.seconds[0]) >= 1
@@ -180,6 +192,8 @@ def test_a_refused_registration_is_recorded_and_reads_go_on(
     found = loaded(weights, "kvikio-warm", sampler)
     assert found.facts["buffer"] == "not registered: cuFileBufRegister returned an error = 5016"
     assert loaded(weights, "kvikio-warm", sampler, register="never").facts["buffer"] == "not asked for"
+    monkeypatch.setenv("NO_CUFILE", "1")
+    assert loaded(weights, "kvikio-warm", sampler).facts["buffer"] == "not registered: kvikio reads by POSIX here"
 
 
 def test_a_constructor_that_spins_is_ended(
@@ -222,6 +236,39 @@ def test_safetensors_brings_every_byte(weights: Files, sampler: Sampler) -> None
     assert found.verdict.path == "page cache" or "memory" in found.verdict.path
     assert found.facts["loader"].startswith("safetensors ")
     assert 0 < found.facts["bytes_asked"] < weights.nbytes  # the headers are not among a loader's bytes
+
+
+@pytest.mark.parametrize(
+    ("state", "device", "path", "proven"),
+    [
+        ("warm", MIB, through.PAST, True),
+        ("warm", MIB // 2, "page cache and device", False),
+        ("warm", 0, "page cache", True),
+        ("cold", MIB, through.PAST, True),
+    ],
+)
+def test_loaders_that_read_past_the_page_cache_are_told(
+    weights: Files, state: str, device: int, path: str, proven: bool
+) -> None:
+    """Some read with O_DIRECT even where the page cache holds the files: that is no read of the page cache."""
+    where = dataclasses.replace(weights, filesystem=filesystem.Filesystem("ext4"))
+    stage = load.Stage(where, plan.tensors(weights.checkpoint), target.Nowhere(0), ())
+    loads = load.Loads(stage, Way(f"runai-{state}"), lambda: None, lambda: None)
+    loads.moved, loads.resident, loads.after = [Counted(device, device)], [1.0], [1.0 if state == "warm" else 0.0]
+    verdict = through._judge(MIB, loads)
+    assert (verdict.path, verdict.proven) == (f"{path} + copy to nowhere", proven)
+
+
+def test_settings_of_loaders_are_made_before_they_start(weights: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(loaders, "missing", lambda loader: "")
+    monkeypatch.setenv("RUNAI_STREAMER_CONCURRENCY", "1")
+    for loader, (name, value) in loaders.BUFFERED.items():
+        for buffered in (False, True):
+            monkeypatch.setenv(name, "")  # so that it is taken back at the end
+            monkeypatch.delenv(name)
+            loaders.make(Order(loader, (), buffered=buffered), weights.checkpoint)
+            assert os.environ.get(name) == (value if buffered else None)
 
 
 def test_a_loader_that_is_not_installed_says_how_to_get_it(weights: Files, sampler: Sampler) -> None:

@@ -250,7 +250,7 @@ def ready(stage: Stage, way: Way) -> Iterator[Operation]:
         alignment = read.alignment_of(files.checkpoint, way.block, way.align) if direct else 1
         if isinstance(target, Host) and stage.what == WHOLE:
             todo = read.pieces(files.checkpoint, way.block, alignment)
-            run = read.reader(todo, target.memory.data.data, pool, way.threads)
+            run = read.reader(todo, target.memory.data.data, pool, way.threads, way.engine, way.depth)
             yield Operation(files, direct, run, alignment)
             return
         todo_ring = ring.requests(stage.plan, way.block, alignment)
@@ -260,7 +260,7 @@ def ready(stage: Stage, way: Way) -> Iterator[Operation]:
         began = time.perf_counter()
         lanes = stack.enter_context(target.lanes(way.threads, way.depth, way.block))
         seconds = time.perf_counter() - began
-        made = ring.Ring(todo_ring, lanes, pool, alignment)
+        made = ring.Ring(todo_ring, lanes, pool, alignment, way.engine)
         yield Operation(files, direct, made.run, alignment, seconds, made)
 
 
@@ -273,7 +273,7 @@ def _registering(
         began = time.perf_counter()
         with stage.target.lanes(way.threads, way.depth, way.block) as lanes:
             operation.register = time.perf_counter() - began
-            operation.ring = ring.Ring(todo, lanes, pool, alignment)
+            operation.ring = ring.Ring(todo, lanes, pool, alignment, way.engine)
             operation.ring.run(fds)
 
     operation = Operation(stage.files, way.method == "direct", run, alignment)
@@ -290,7 +290,7 @@ def _stages(operation: Operation, loads: Loads, timed: Timed) -> Stages:
         return books
     loads.settle()
     alone: list[Lane] = [NowhereLane(lane.slots, None) for lane in made.lanes]
-    reading = ring.Ring(made.requests, alone, made.pool, made.alignment)
+    reading = ring.Ring(made.requests, alone, made.pool, made.alignment, made.engine)
     with read.opened(loads.stage.files.checkpoint, operation.direct) as fds:
         seconds = _seconds(lambda: reading.run(fds))
     return replace(books, read=seconds, copy=_seconds(made.give))

@@ -17,6 +17,7 @@ from typing import Any
 from iobench.errors import IobenchError, Unavailable
 from iobench.storage.checkpoint import Checkpoint
 from iobench.storage.filesystem import direct_access
+from iobench.storage.flight import PREADV, reads
 from iobench.storage.plan import SLOT
 
 Work = Callable[[deque[Any], int], None]  # empties a queue; the number tells the threads apart
@@ -119,9 +120,19 @@ def read_in_full(fd: int, view: memoryview, offset: int, wanted: int, alignment:
 
 
 def reader(
-    todo: Sequence[Piece], destination: memoryview, pool: ThreadPoolExecutor, threads: int
+    todo: Sequence[Piece],
+    destination: memoryview,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    engine: str = PREADV,
+    depth: int = 1,
 ) -> Callable[[Sequence[int]], None]:
-    """Return "read every piece once to its place" by ``threads`` threads, each taking the next; it takes the files."""
+    """Return "read every piece once to its place" by ``threads`` threads, each taking the next; it takes the files.
+
+    By another engine than preadv each thread has ``depth`` reads in flight.
+    """
+    if engine != PREADV:
+        return _flying(todo, destination, pool, threads, engine, depth)
     ready = [(piece, destination[piece.start : piece.start + piece.length]) for piece in todo]
 
     def run(fds: Sequence[int]) -> None:
@@ -130,6 +141,31 @@ def reader(
                 read_in_full(fds[piece.shard], view, piece.offset, piece.wanted, piece.alignment)
 
         spread(take, ready, pool, threads)
+
+    return run
+
+
+def _flying(
+    todo: Sequence[Piece], destination: memoryview, pool: ThreadPoolExecutor, threads: int, engine: str, depth: int
+) -> Callable[[Sequence[int]], None]:
+    import numpy as np
+
+    address = int(np.frombuffer(destination, np.uint8).ctypes.data)
+
+    def run(fds: Sequence[int]) -> None:
+        def take(queue: deque[Piece], _: int) -> None:
+            with reads(engine, depth) as flying:
+                for number, piece in enumerate(until_empty(queue)):
+                    flying.start(
+                        number, fds[piece.shard], address + piece.start, piece.length, piece.offset, piece.wanted,
+                        piece.alignment,
+                    )  # fmt: skip
+                    if len(flying) == depth:
+                        flying.finished()
+                while flying:
+                    flying.finished()
+
+        spread(take, todo, pool, threads)
 
     return run
 

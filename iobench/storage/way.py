@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iobench.storage.flight import PREADV
+
 COLD, WARM, DIRECT = "cold", "warm", "direct"
 DATA, METADATA = "data", "metadata"
 ONCE, EACH, NEVER = "once", "each", "never"
@@ -16,7 +18,8 @@ class Way:
     """One way to load: ``method`` is "direct" or how-state, as in "buffered-cold".
 
     ``depth`` slots per thread, of ``block`` bytes; they are registered ``once`` before the clock, in ``each`` load, or
-    never. ``cold`` says whether metadata goes too, ``load`` which load after throwing the files out is timed.
+    never. By another ``engine`` than preadv each thread has ``depth`` reads in flight. ``cold`` says whether metadata
+    goes too, ``load`` which load after throwing the files out is timed.
     """
 
     method: str
@@ -27,6 +30,7 @@ class Way:
     cold: str = DATA
     load: int = 1
     align: int = 0  # bytes that O_DIRECT reads are aligned to; 0: what the filesystem asks for
+    engine: str = PREADV  # how O_DIRECT reads are submitted
 
     @property
     def how(self) -> str:

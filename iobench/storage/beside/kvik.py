@@ -64,14 +64,24 @@ class Kvikio:
         libraries = loaded(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"))
         return {
             "loader": f"kvikio {self._kvikio.__version__}",
-            "compat_mode": str(self._kvikio.defaults.get("compat_mode")),
+            "compat_mode": self._mode(),
+            "posix_preferred": self._kvikio.defaults.is_compat_mode_preferred(),
             "buffer": self._registered,
             "libcufile": libraries,
             "backends": backends(self._monitor),
         }
 
+    def _mode(self) -> str:
+        """Return "ON", "OFF" or "AUTO"; kvikio's own text of it is a number."""
+        return str(self._kvikio.CompatMode(self._kvikio.defaults.get("compat_mode")).name)
+
     def _register(self) -> str:
-        """Register the buffer; cuFile refuses it where BAR1 is too small, and reads go on unregistered."""
+        """Register the buffer; cuFile refuses it where BAR1 is too small, and reads go on unregistered.
+
+        Where kvikio reads by POSIX its registering does nothing and says nothing.
+        """
+        if self._kvikio.defaults.is_compat_mode_preferred():
+            return "not registered: kvikio reads by POSIX here"
         try:
             self._kvikio.memory_register(self._memory)
         except RuntimeError as error:
