@@ -7,9 +7,10 @@ and small messages, whose time shows the distance. Without a GPU, between the me
 node ``cpu``: ``chase`` is the latency of dependent loads by one CPU, ``read``, ``write`` and ``copy`` are streams by
 all of them. ``unbound`` leaves the thread where the scheduler puts it and the memory where that first touches it.
 
-Clock: ``h2d`` and ``d2h`` up to 64 KiB: the host's clock from the call to the copy's completion; larger ones: CUDA
-events around back-to-back copies that are enqueued before the first may start. ``chase`` and streams:
-CLOCK_MONOTONIC inside the compiled loop, as in the memory probe.
+Clock: ``h2d`` and ``d2h`` up to 64 KiB: the host's clock from the call to the copy's completion (all GPUs of a socket:
+from the first call until the last one's copy has arrived); larger ones: CUDA events around back-to-back copies that are
+enqueued before the first may start. ``chase`` and streams: CLOCK_MONOTONIC inside the compiled loop, as in the memory
+probe.
 
 Placement: each buffer is a mapping of its own, bound by mbind before anything touches it, and pinned by
 cudaHostRegister afterwards; no allocator's cache is in between. Where its pages lie is asked page by page
@@ -133,11 +134,9 @@ def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterato
 def _gpu_points(
     op: str, mem: Any, cpu: Any, groups: Sequence[str], axes: Mapping[str, tuple[Any, ...]]
 ) -> Iterator[dict[str, Any]]:
-    """A small message by several GPUs at once has no one time: those copy large ones only."""
     sizes = _MESSAGES if axes["nbytes"] == AXES["nbytes"].values else axes["nbytes"]
     for gpus, nbytes in itertools.product(groups, sizes):
-        if gpus.isdigit() or nbytes > _SMALL:
-            yield {"op": op, "mem": mem, "cpu": cpu, "gpus": gpus, "nbytes": nbytes}
+        yield {"op": op, "mem": mem, "cpu": cpu, "gpus": gpus, "nbytes": nbytes}
 
 
 def _nodes(topology: "Topology") -> _Nodes:

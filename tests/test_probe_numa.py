@@ -119,10 +119,11 @@ def test_gpus_take_the_place_of_the_hosts_matrix() -> None:
     assert {point["op"] for point in found} == {"h2d", "d2h"}
     assert {point["gpus"] for point in found} == {*map(str, range(8)), "socket0", "socket1"}
     assert pairs(found) == [(0, 0), (0, 1), (1, 0), (1, 1), ("unbound", "unbound")]
-    # every memory node x CPU node x GPU, both ways, a small message and a large one; sockets large ones only
+    # every memory node x CPU node x GPU (or all GPUs of a socket), both ways, a small message and a large one
     single = [point for point in found if point["gpus"].isdigit()]
     assert len(single) == 5 * 8 * 2 * 2
-    assert {point["nbytes"] for point in found if not point["gpus"].isdigit()} == {64 * MIB}
+    assert len(found) - len(single) == 5 * 2 * 2 * 2
+    assert {point["nbytes"] for point in found} == {4 * KIB, 64 * MIB}
     assert {point["op"] for point in points(graph, "op=chase")} == {"chase"}
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench import hostmem, mempolicy
+from iobench.errors import Unavailable
 from iobench.gpu import copying, memory
 from iobench.gpu.copying import Copy, Memory
-from iobench.gpu.device import Device
+from iobench.gpu.device import Device, using
 from iobench.gpu.memory import HostBuffer
-from iobench.gpu.runtime import room_for, runtime
+from iobench.gpu.runtime import room_for, runtime, status
 from iobench.mempolicy import Placed, Policy
 from iobench.record import Leg
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from iobench.timing.sampler import Sampler, Timed
 
 _PORTABLE_MAPPED = 1 | 2  # cudaHostRegisterPortable | cudaHostRegisterMapped
+_NOT_SUPPORTED = 801  # cudaErrorNotSupported
 
 
 @dataclass(frozen=True)
@@ -41,21 +43,38 @@ class Lane:
 
 
 @contextlib.contextmanager
-def registered(nbytes: int, node: int | None) -> Iterator[tuple[HostBuffer, Placed]]:
+def registered(nbytes: int, node: int | None, device: Device) -> Iterator[tuple[HostBuffer, Placed]]:
     """Map memory, bind it to ``node`` (None: wherever the first touch puts it), touch and pin it.
 
-    The pages are looked at once they are pinned: pinning moves them out of memory that may be unplugged (CXL).
-    Raises Unavailable where the node can't be had and OutOfMemory where it can't be pinned.
+    It is pinned with ``device`` current, so that no other GPU gets a context for it. The pages are looked at once they
+    are pinned: pinning moves them out of memory that may be unplugged (CXL). Raises Unavailable where the node can't
+    be had or CUDA pins no memory of others, and OutOfMemory where there is no room to pin it.
     """
     api = runtime()
     policy = None if node is None else Policy((node,))
     with hostmem.buffer(max(nbytes, 1), hostmem.BASE, policy=policy) as area:
         area.data[:] = 0
-        with room_for(nbytes, "pinned host memory"):
+        with using(device), room_for(nbytes, "pinned host memory"), _supported():
             api.hostRegister(area.address, area.data.nbytes, _PORTABLE_MAPPED)
-        with memory.freed(lambda: api.hostUnregister(area.address)):
+        with memory.freed(lambda: _unregister(api, area.address, device)):
             placed = mempolicy.placed(area.data)
             yield HostBuffer(area.address, nbytes, area.data, True, dict(placed.pages) or None), placed
+
+
+@contextlib.contextmanager
+def _supported() -> Iterator[None]:
+    """Say so where CUDA pins only what it allocates itself (confidential computing)."""
+    try:
+        yield
+    except runtime().CUDARuntimeError as error:
+        if status(error) != _NOT_SUPPORTED:
+            raise
+        raise Unavailable("CUDA pins no memory but its own here (cudaHostRegister is not supported)") from error
+
+
+def _unregister(api: Any, address: int, device: Device) -> None:
+    with using(device):
+        api.hostUnregister(address)
 
 
 @contextlib.contextmanager
@@ -63,7 +82,7 @@ def lane(device: Device, op: str, nbytes: int, node: int | None) -> Iterator[Lan
     """Yield a copy "h2d" or "d2h" of ``nbytes`` with buffers and a stream of its own, its pattern written."""
     layout = copying.layout(nbytes, device.l2_nbytes)
     with (
-        registered(layout.region_nbytes, node) as (host, placed),
+        registered(layout.region_nbytes, node, device) as (host, placed),
         memory.buffer(layout.region_nbytes, device) as there,
         memory.stream(device) as stream,
     ):
@@ -74,13 +93,31 @@ def lane(device: Device, op: str, nbytes: int, node: int | None) -> Iterator[Lan
 
 
 def timed(sampler: Sampler, lanes: Sequence[Lane], small: bool) -> Timed:
-    """Time one GPU's copies, by the host's call where they are ``small``, or those of several GPUs at once."""
+    """Time copies by the host's calls where they are ``small``, else by events: of one GPU, or of several at once.
+
+    A small copy by several GPUs at once lasts from the first call until the last one has arrived.
+    """
     from iobench.timing import cuda, cuda_group
 
     first = lanes[0].copy
+    if small:
+        return cuda.host_call(sampler, together(lanes))
     if len(lanes) > 1:
         both: list[tuple[Any, Any]] = [(lane.copy.enqueue, lane.copy.stream) for lane in lanes]
         return cuda_group.events_together(sampler, both)
-    if small:
-        return cuda.host_call(sampler, first.call())
     return cuda.events(sampler, first.enqueue, first.stream)
+
+
+def together(lanes: Sequence[Lane]) -> Callable[[], Any]:
+    """Return what copies one message on every GPU and returns once all have arrived."""
+    if len(lanes) == 1:
+        return lanes[0].copy.call()
+    starts, waits = [lane.copy.enqueue for lane in lanes], [lane.copy.stream.synchronize for lane in lanes]
+
+    def call() -> None:
+        for start in starts:
+            start(0)
+        for wait in waits:
+            wait()
+
+    return call
