@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pytest
 from iobench import cli, sources
 from iobench.errors import UserError
+from iobench.record import Line
 from iobench.report import comparing, contrast_figures, heatmap
 from iobench.report.contrasted import parse_sizes
 from iobench.units import GB, KIB, MIB, US
@@ -240,3 +242,66 @@ def test_limits_of_several_curves_are_told_apart_in_grey():
     assert "marker" in rate.caption
     (matrix,) = [found for found in contrast_figures.figures_of(match, 1) if found.name.endswith("map")]
     assert "fastest" in matrix.build().axes[0].get_title(loc="left")
+
+
+def jitter(name, *settings):
+    """Return a run of latencies of 64 B, a round trip of two messages each, whose tail grows with the load."""
+    lines = []
+    for number, (load, traffic_class) in enumerate(settings):
+        draws = np.random.default_rng(number).exponential(2 * US * (1 + load), (3, 500)) + 4 * US
+        for launch, row in enumerate(draws):
+            lines.append(
+                Line(
+                    "rdma",
+                    "sha256:0",
+                    {"verb": "send", "load": load, "traffic_class": traffic_class, "nbytes": 64},
+                    launch,
+                    mode="poll",
+                    quantity="latency",
+                    nbytes=64,
+                    moved=64,
+                    ops=2,
+                    seconds=[row.tolist()],
+                    moved_rule="half of a round trip",
+                    proven=True,
+                    verified=True,
+                )
+            )
+    made = run_of(lines, name=name)
+    made.header.run_id = name
+    return made
+
+
+def test_any_axis_of_one_run_is_compared_with_the_tails_of_its_latencies(tmp_path):
+    folder = save(jitter("fabric", (0, 0), (2, 0), (0, 104), (2, 104)), tmp_path / "run").parent
+    done = invoke(folder, "--by", "load", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "- A: load 0: fabric" in done.output
+    rows = [line.strip("| ").split(" | ") for line in done.output.partition("## Tails of the latencies")[2].split("\n")]
+    rows = [row for row in rows if row[0].startswith("rdma")]
+    assert [row[:3] for row in rows] == [
+        [f"rdma: traffic_class {traffic}", "64 B", f"{letter}: load {load}"]
+        for traffic in (0, 104) for letter, load in (("A", 0), ("B", 2))
+    ]  # fmt: skip
+    assert all(row[-1] == "1500" for row in rows)
+    assert "only in" not in done.output
+    page = (tmp_path / "out/compare.html").read_text(encoding="utf-8")
+    assert "Tails of the latencies" in page
+    assert page.count("<td>B: load 2</td>") == 2
+    narrowed = invoke(folder, "--by", "traffic_class", "-a", "load=2")
+    assert "| rdma | 64 B | B: traffic_class 104 |" in narrowed.output
+    assert "load 0" not in narrowed.output
+
+
+def test_two_runs_of_other_settings_are_matched_with_an_axis_named_or_not(tmp_path):
+    folders = [
+        save(jitter(name, setting), tmp_path / name).parent for name, setting in (("a", (2, 0)), ("b", (2, 104)))
+    ]
+    plain = invoke(*folders)
+    assert "A: traffic_class 0; B: traffic_class 104" in plain.output
+    named = invoke(*folders, "--by", "traffic_class")
+    assert "B: b traffic_class 104" in named.output
+    assert named.output.count("| rdma | 64 B |") == 2
+    one = invoke(folders[0], "--by", "traffic_class")
+    assert isinstance(one.exception, UserError)
+    assert "choose an axis with two values" in str(one.exception)

@@ -36,11 +36,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Match:
-    """Series of several runs that belong together; the first is what the others are set against."""
+    """Series of several runs that belong together; the first is what the others are set against.
+
+    ``by`` is the axis whose values were asked to be compared, "" for none.
+    """
 
     title: str
     curves: tuple[Curve, ...]
     cautions: tuple[str, ...] = ()
+    by: str = ""
 
     @cached_property
     def duels(self) -> tuple[Duel, ...]:
@@ -83,31 +87,35 @@ def contrast(
     at: Sequence[int] = (),
     where: Mapping[str, Any] | None = None,
     mixed: bool = False,
+    by: str = "",
 ) -> Contrast:
     """Set two or more runs against each other over message sizes.
 
     ``names`` are theirs (the machines' unless given), ``where`` keeps only points with these values of axes,
-    ``mixed`` compares series of different mode or definition too. Raises UserError for fewer than two runs, more
-    than the alphabet has letters, or a damaged header.
+    ``mixed`` compares series of different mode or definition too, ``by`` those that differ in this axis. Raises
+    UserError for fewer than two runs, more than the alphabet has letters, or a damaged header.
     """
     if not 2 <= len(runs) <= len(LETTERS):
         raise UserError(f"{len(runs)} runs to compare: give two to {len(LETTERS)}")
     labels = [*names, *(run.machine for run in runs[len(names) :])]
     kept = [_narrowed(run, where or {}) for run in runs]
     found = [curves_of(run, LETTERS[place], labels[place]) for place, run in enumerate(kept)]
-    groups, alone = match([curves for curves, _ in found])
+    groups, alone = match([curves for curves, _ in found], by)
     refused = [(group, refusal(group)) for group in groups]
-    matches = [_match(group, why) for group, why in refused if mixed or not why]
+    matches = [_match(group, why, by) for group, why in refused if mixed or not why]
     said = [f"{_title(group)}: {why}; --mixed compares them all the same" for group, why in refused if why]
     sides = tuple(_side(run, *names) for run, *names in zip(kept, LETTERS, labels, strict=False))
     notes = (*_notes(kept, found), *_alone(alone))
     return Contrast(sides, tuple(matches), () if mixed else tuple(said), notes, tuple(sorted(set(at))))
 
 
-def split(run: Run, axis: str) -> list[tuple[str, Run]]:
-    """Return a run's parts by the values of one axis, to compare the topologies within one run."""
+def split(run: Run, axis: str, least: int = 2) -> list[tuple[str, Run]]:
+    """Return a run's parts by the values of one axis, to compare the topologies within one run.
+
+    Raises UserError for fewer values than ``least``.
+    """
     values = list(dict.fromkeys(str(record.point[axis]) for record in run if axis in record.point))
-    if len(values) < 2:
+    if len(values) < least:
         there = sorted({name for record in run for name in record.point})
         raise UserError(
             f"nothing to split by '{axis}' in {run.path}: choose an axis with two values: {', '.join(there)}"
@@ -132,10 +140,10 @@ def _part(run: Run, records: list[Record]) -> Run:
     return Run(run.path, run.header, records, run.warnings, run.resumed)
 
 
-def _match(group: Sequence[Curve], why: str) -> Match:
+def _match(group: Sequence[Curve], why: str, by: str) -> Match:
     said = [why] if why else []
     said += [sentence for sentence in cautions(group) if sentence.partition(" ")[0] not in why.partition(" ")[0]]
-    return Match(_title(group), tuple(group), tuple(said))
+    return Match(_title(group), tuple(group), tuple(said), by)
 
 
 def _title(group: Sequence[Curve]) -> str:
@@ -154,7 +162,8 @@ def _title(group: Sequence[Curve]) -> str:
 
 def differing(match: Match) -> dict[str, str]:
     """Return for each letter what sets its series apart from the others ("nvlink, 8 ranks")."""
-    axes = [axis for axis in (*SYSTEM_AXES, *CONDITION_AXES) if len({repr(c.axes.get(axis)) for c in match.curves}) > 1]
+    known = dict.fromkeys((*SYSTEM_AXES, *CONDITION_AXES, match.by))
+    axes = [axis for axis in known if len({repr(c.axes.get(axis)) for c in match.curves}) > 1]
     return {
         curve.letter: ", ".join(
             str(curve.axes[axis]) if isinstance(curve.axes[axis], str) else f"{axis} {str(curve.axes[axis]).lower()}"

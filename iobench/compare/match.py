@@ -17,22 +17,23 @@ from iobench.compare.curves import Curve
 SYSTEM_AXES = (
     "transport", "engine", "backend", "ranks", "nodes", "algo", "proto", "placement", "transport_type", "gpu", "gpus",
     "device", "src", "dst", "peer", "memory_node", "numa", "path", "gdr", "settings", "shape", "mode",
+    "traffic_class", "service_level", "mtu", "gid", "load_class",
 )  # fmt: skip
 # how it was measured: differences are warned of
 CONDITION_AXES = ("dtype", "inplace", "qps", "depth")
 _COUNTS = ("ranks", "nodes")
 
 
-def match(runs: Sequence[Sequence[Curve]]) -> tuple[list[tuple[Curve, ...]], list[Curve]]:
+def match(runs: Sequence[Sequence[Curve]], by: str = "") -> tuple[list[tuple[Curve, ...]], list[Curve]]:
     """Return the groups of series that belong together, one of each run at most, and those without a counterpart.
 
-    Every group holds a series of the first run that has one of this kind; a pair is taken where each is the
-    other's nearest.
+    ``by`` is an axis whose values are compared, whatever it is of. Every group holds a series of the first run that
+    has one of this kind; a pair is taken where each is the other's nearest.
     """
     kinds: dict[tuple[Any, ...], list[list[Curve]]] = {}
     for number, curves in enumerate(runs):
         for curve in curves:
-            kinds.setdefault(subject(curve), [[] for _ in runs])[number].append(curve)
+            kinds.setdefault(subject(curve, by), [[] for _ in runs])[number].append(curve)
     groups = [group for by_run in kinds.values() for group in _groups(by_run)]
     places = {id(curve): place for place, curve in enumerate(curve for curves in runs for curve in curves)}
     groups.sort(key=lambda group: places[id(group[0])])
@@ -63,9 +64,9 @@ def _mutual(head: Curve, heads: Sequence[Curve], curves: Sequence[Curve]) -> Cur
     return best if max(heads, key=lambda other: nearness(other, best)) is head else None
 
 
-def subject(curve: Curve) -> tuple[Any, ...]:
+def subject(curve: Curve, by: str = "") -> tuple[Any, ...]:
     """Return what a series is about: equal for series that can be compared at all."""
-    free = (*SYSTEM_AXES, *CONDITION_AXES)
+    free = (*SYSTEM_AXES, *CONDITION_AXES, by)
     axes = tuple(sorted((axis, str(value)) for axis, value in curve.axes.items() if axis not in free))
     return curve.probe, curve.quantity, axes, curve.sizes == (0,)
 

@@ -35,16 +35,16 @@ class Asked:
         if not self.by:
             return whole
         return [
-            (f"{name} {value}" if len(whole) > 1 else value, part)
+            (f"{name} {_label(self.by, value)}" if len(whole) > 1 else _label(self.by, value), part)
             for name, run in whole
-            for value, part in split(run, self.by)
+            for value, part in split(run, self.by, least=2 if len(whole) == 1 else 1)
         ]
 
     @cached_property
     def contrast(self) -> Contrast:
         """The comparison over sizes."""
         names, runs = zip(*self.parts, strict=True)
-        return contrast(runs, names, self.at, self.where, self.mixed)
+        return contrast(runs, names, self.at, self.where, self.mixed, self.by)
 
     @cached_property
     def points(self) -> Comparison | None:
@@ -71,6 +71,11 @@ class Asked:
     @property
     def _own(self) -> bool:
         return not any(run.header.request.get(key) for run in self.runs for key in ("whose", "imported"))
+
+
+def _label(axis: str, value: str) -> str:
+    """Return a word as it is, and of which axis a number is."""
+    return value if value[:1].isalpha() and value not in ("True", "False") else f"{axis} {value.lower()}"
 
 
 def text(asked: Asked, every_size: bool = True) -> str:

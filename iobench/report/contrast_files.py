@@ -53,7 +53,8 @@ def render(found: Contrast, points: Comparison | None, drawn: dict[str, list[Con
         sides=found.sides,
         sides_rows=[(side.letter, side.name, side.what, side.whose) for side in found.sides],
         parts=[_part(match, found.at, drawn[match.title]) for match in contrasted.over_sizes(found)]
-        + _one_size(found, drawn),
+        + _one_size(found, drawn)
+        + _tails(found),
         refused=found.refused,
         notes=found.notes,
         points=_points(points),
@@ -91,6 +92,12 @@ def _one_size(found: Contrast, drawn: dict[str, list[ContrastFigure]]) -> list[d
             **table,
         }
     ]
+
+
+def _tails(found: Contrast) -> list[dict[str, Any]]:
+    rows = contrasted.tail_rows(found)
+    rest = {"sentences": [], "cautions": [], "figures": [], "unit": "series"}
+    return [{"title": contrasted.TAILS, "columns": contrasted.TAIL_COLUMNS, "rows": rows, **rest}] if rows else []
 
 
 def _points(points: Comparison | None) -> dict[str, Any] | None:

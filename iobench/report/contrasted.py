@@ -8,6 +8,7 @@ from iobench.compare.contrasts import Contrast, Match, Side, differing
 from iobench.compare.crossing import Ratio, ratio_at
 from iobench.compare.curves import Time
 from iobench.errors import UserError
+from iobench.record import Record
 from iobench.report.markdown import table, text
 from iobench.units import format_rate, format_seconds, format_size, parse_size
 
@@ -17,6 +18,8 @@ BASIS = (
 )
 NO_INTERVAL = "-"
 ONE_SIZE = "Compared at one size"
+TAILS = "Tails of the latencies"
+TAIL_COLUMNS = ("what", "size", "", "median", "P95", "P99", "P99.9", "samples")
 
 
 def render(
@@ -35,6 +38,8 @@ def render(
         parts += [f"## {ONE_SIZE}", *_one_size(found)]
         for alt, file, caption in (figures or {}).get(ONE_SIZE, ()):
             parts += [f"![{text(alt)}]({file})", text(caption)]
+    if rows_of_tails := tail_rows(found):
+        parts += [f"## {TAILS}", table(TAIL_COLUMNS, rows_of_tails, range(3, len(TAIL_COLUMNS)))]
     if not found.matches:
         parts.append("No series of these runs can be set against each other.")
     if found.matches:
@@ -82,6 +87,33 @@ def _one_size_row(found: Contrast, match: Match) -> tuple[str, ...]:
         *cells,
         who,
     )
+
+
+def tail_rows(found: Contrast) -> list[tuple[str, ...]]:
+    """Return a row per series and size of latencies whose settings were asked to be compared: their jitter."""
+    return [
+        (title, format_size(record.nbytes), f"{curve.letter}: {curve.name}", *_tail_cells(record))
+        for match, title in zip(found.matches, _apart([match.title for match in found.matches]), strict=True)
+        for nbytes in (match.sizes if match.by and match.curves[0].quantity == "latency" else ())
+        for curve in match.curves
+        for record in curve.records
+        if record.nbytes == nbytes and record.time.known
+    ]
+
+
+def _apart(titles: Sequence[str]) -> list[str]:
+    """Return of each title the words that not all have: a table says the rest once."""
+    words = [title.partition(": ")[2].split(", ") for title in titles]
+    common = set(words[0]).intersection(*words[1:]) if words else set()
+    probes = [title.partition(": ")[0] for title in titles]
+    left = [", ".join(word for word in each if word and word not in common) for each in words]
+    return [f"{probe}: {rest}" if rest else probe for probe, rest in zip(probes, left, strict=True)]
+
+
+def _tail_cells(record: Record) -> tuple[str, ...]:
+    tails = record.tails
+    values = (record.time.median, tails.p95, tails.p99, tails.p999)
+    return (*(NO_INTERVAL if value is None else format_seconds(value) for value in values), str(tails.n))
 
 
 def _one_size(found: Contrast) -> list[str]:
