@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,21 +32,24 @@ class Data:
         arguments = (np.uint64(address), np.uint64(items), np.uint32(self.rank), np.uint32(seed), np.uint32(levels))
         self._launch(f"fill_{work.dtype}", arguments)
 
-    def check(self, address: int, work: Work, seed: int) -> None:
-        """Compare every element of a result in device memory; WrongData names the count and the first."""
+    def check(self, addresses: Sequence[int], work: Work) -> None:
+        """Compare every element of the results of seeds 0, 1, ...; WrongData names the count and the first."""
         import numpy as np
         from cupy.cuda import runtime as api
 
-        found = np.array([0, _NOWHERE, 0], dtype=np.uint64)
+        found = np.tile(np.array([0, _NOWHERE, 0], dtype=np.uint64), (len(addresses), 1))
         area = int(api.malloc(found.nbytes))
         try:
             api.memcpy(area, found.ctypes.data, found.nbytes, api.memcpyDefault)
-            self._launch(f"check_{work.dtype}", (*self._arguments(address, work, seed), np.uint64(area)))
+            for seed, address in enumerate(addresses):
+                counts = np.uint64(area + seed * found[0].nbytes)
+                self._launch(f"check_{work.dtype}", (*self._arguments(address, work, seed), counts))
             self.stream.synchronize()
             api.memcpy(found.ctypes.data, area, found.nbytes, api.memcpyDefault)
         finally:
             api.free(area)
-        self._judge(address, work, seed, [int(number) for number in found])
+        for seed, address in enumerate(addresses):
+            self._judge(address, work, seed, [int(number) for number in found[seed]])
 
     def _arguments(self, address: int, work: Work, seed: int) -> tuple[Any, ...]:
         import numpy as np

@@ -12,25 +12,27 @@ the call to the completion of each single operation, after a barrier of the host
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.collectives import values
 from iobench.collectives.data import Data
 from iobench.collectives.ops import Work
 from iobench.errors import Unavailable
+from iobench.nccl import library
 
 if TYPE_CHECKING:
     from iobench.gpu import Device, Pool, Watch
     from iobench.ranks.child import Rank
 
 MODES = ("graph", "eager", "blocking")
+Launch = Callable[[], Any]
 _WARM = 4  # the first operations of a connection take up to 200 ms and settle at the fourth (nccl#1487)
 _MEMORY_SHARE = 0.4  # of what is free, for each of the two pools
+_LEAST_AREA = 256 << 20  # so that the buffers of all smaller sizes are allocated once
+_MOST_SLOTS = 128  # small messages stay in the cache, as they do where they are used: no need for 100,000 slots
 _LOG_NBYTES = 4 << 20
 _POISON = 0xFF  # NaN in every floating-point type
 
@@ -40,11 +42,11 @@ class Engine(Protocol):
 
     stream: Any
 
-    def enqueue(self, work: Work, send: int, receive: int) -> None:
-        """Put one operation on the stream."""
+    def launcher(self, work: Work, send: int, receive: int) -> Launch:
+        """Return what puts one operation on the stream, with as little to do in Python as can be."""
 
-    def capture(self, enqueue: Callable[[int], None], ops: int) -> Callable[[], None]:
-        """Return the replay of a graph of ``ops`` operations."""
+    def capture(self, row: Sequence[Launch]) -> Launch:
+        """Return the replay of a graph of the operations that ``row`` launches."""
 
     def allocate(self, nbytes: int) -> contextlib.AbstractContextManager[int]:
         """Yield the address of device memory that the engine can use."""
@@ -60,10 +62,14 @@ class _Prepared:
     work: Work
     send: Pool
     receive: Pool
-    turn: int = 0
+    launches: list[Launch]
     touched: int = 0
-    replay: Callable[[], None] | None = None
+    replay: Launch | None = None
     captured: int = 0
+
+    def row(self, ops: int) -> list[Launch]:
+        """Return ``ops`` launches, slot after slot."""
+        return [self.launches[turn % len(self.launches)] for turn in range(ops)]
 
 
 class GpuRank:
@@ -83,38 +89,32 @@ class GpuRank:
         self._buffers = contextlib.ExitStack()
         self._watching = contextlib.ExitStack()
         self._seen: Watch
+        self._areas: list[tuple[int, int]] = []  # address and bytes of the memory for inputs and for results
+        self._log = library.Log()
         self._now: _Prepared | None = None
         self.engine: Engine
 
     def prepare(self, op: str, nbytes: int, dtype: str, inplace: bool) -> float:
         """Allocate, fill, run every slot once, verify every result; return seconds of one operation, roughly."""
-        from iobench import gpu
 
         work = Work.of(op, nbytes, dtype, self.rank.size, inplace)
         values.levels(work)
         self.rank.state(f"allocating buffers for {self._words(work)}")
-        self._release()
-        slots, stride = self._slots(work)
-        with contextlib.ExitStack() as stack:
-            send = gpu.Pool(stack.enter_context(self.engine.allocate(slots * stride)), work.slot_nbytes, stride, slots)
-            receive = send
-            if not inplace:
-                area = stack.enter_context(self.engine.allocate(slots * stride))
-                receive = gpu.Pool(area, work.slot_nbytes, stride, slots)
-            self._buffers = stack.pop_all()
-        self._now = _Prepared(work, send, receive)
+        self._now = None  # a graph goes before the buffers it uses
+        send, receive = self._pools(work)
+        self._now = _Prepared(work, send, receive, self._launches(work, send, receive))
         self.rank.state(f"{self._words(work)}, before sampling")
         for _ in range(_WARM):
-            self._enqueue(0)
+            self._now.launches[0]()
         self._wait()
         self.verify_once()
-        return self._roughly()
+        return min(self.time_blocking(5)) * 1e-9
 
     def capture(self, ops: int) -> None:
         """Capture ``ops`` operations into a graph."""
         now = self._current
         self.rank.state(f"capturing {ops} x {self._words(now.work)}")
-        now.replay, now.captured, now.turn = self.engine.capture(self._enqueue, ops), ops, 0
+        now.replay, now.captured = self.engine.capture(now.row(ops)), ops
         now.replay()
         self._wait()
 
@@ -123,52 +123,47 @@ class GpuRank:
         now = self._current
         if not now.work.inplace:
             self._fill_bytes(now.receive)
-        now.turn = now.touched = 0
+        now.touched = 0
 
     def time_graph(self, count: int, replays: int) -> list[int]:
         """Return ``count`` durations (ns), each of ``replays`` replays."""
         now = self._current
         assert now.replay is not None  # the parent captured before
         now.touched = max(now.touched, now.captured)
-        replay = now.replay
-
-        def put() -> None:
-            for _ in range(replays):
-                replay()
-
-        return self._between_events(count, replay, put)
+        return self._between_events(count, now.replay, [now.replay] * replays)
 
     def time_eager(self, count: int, ops: int) -> list[int]:
         """Return ``count`` durations (ns), each of ``ops`` operations launched one by one."""
-
-        def put() -> None:
-            for _ in range(ops):
-                self._next()
-
-        return self._between_events(count, self._next, put)
+        now = self._current
+        now.touched = max(now.touched, ops)
+        return self._between_events(count, now.launches[0], now.row(ops))
 
     def time_blocking(self, count: int) -> list[int]:
         """Return ``count`` durations (ns) from the call to the completion of one operation."""
-        self.rank.state(f"{self._words(self._current.work)}, timed")
-        durations, now = [], time.perf_counter_ns
+        now = self._current
+        self.rank.state(f"{self._words(now.work)}, timed")
+        now.touched = max(now.touched, count)
+        durations, clock, wait = [], time.perf_counter_ns, self.engine.stream.synchronize
         with self.rank.quiet():
-            for _ in range(count):
+            for launch in now.row(count):
                 self.rank.barrier()
-                start = now()
-                self._next()
-                self._wait()
-                durations.append(now() - start)
+                start = clock()
+                launch()
+                wait()
+                durations.append(clock() - start)
         return durations
 
-    def call_cost(self, ops: int = 64) -> float:
+    def call_cost(self, ops: int = 32) -> float:
         """Return the seconds that the host needs to launch one operation, as the median of several runs."""
-        spent = []
+        now = self._current
+        now.touched = max(now.touched, ops)
+        row, spent = now.row(ops), []
         with self.rank.quiet():
-            for _ in range(5):
+            for _ in range(3):
                 self.rank.barrier()
                 start = time.perf_counter_ns()
-                for _ in range(ops):
-                    self._next()
+                for launch in row:
+                    launch()
                 spent.append(time.perf_counter_ns() - start)
                 self._wait()
         return sorted(spent)[len(spent) // 2] / ops * 1e-9
@@ -196,8 +191,8 @@ class GpuRank:
             self._fill_bytes(now.receive)
         self._wait()
         self.rank.barrier()
-        for slot in range(now.send.count):
-            self._enqueue(slot)
+        for launch in now.launches:
+            launch()
         self._wait()
         self._check(range(now.receive.count))
         return now.receive.count
@@ -229,14 +224,12 @@ class GpuRank:
         return {"seen": self._seen.evidence(), "suspect": self._seen.suspect}
 
     def nccl_log(self) -> str:
-        """Return what NCCL has written of this process so far, its first part where it is long; "" without a log."""
-        with contextlib.suppress(OSError), self._log_file.open("rb") as file:
-            return file.read(_LOG_NBYTES).decode("utf-8", "replace")
-        return ""
+        """Return what NCCL has written of this process since the last call; "" without a log."""
+        return self._log.new(_LOG_NBYTES)
 
-    @property
-    def _log_file(self) -> Path:
-        return Path(os.environ.get("NCCL_DEBUG_FILE", "").replace("%p", str(os.getpid())))
+    def log_operations(self, wanted: bool) -> bool:
+        """Let NCCL write a line on each operation or not, where it can be told; return whether it does."""
+        return self._log.log_operations(wanted, library.load())
 
     def facts(self) -> dict[str, Any]:
         """Return device and library facts of this rank."""
@@ -244,10 +237,10 @@ class GpuRank:
 
     def close(self) -> None:
         """Free everything; the log goes too."""
-        with contextlib.suppress(OSError):
-            self._log_file.unlink()
+        self._log.remove()
         self._watching.close()
-        self._release()
+        self._now = None  # NCCL ends a communicator only when no graph uses it any more
+        self._buffers.close()
         self._stack.close()
 
     @property
@@ -259,55 +252,49 @@ class GpuRank:
     def _words(self, work: Work) -> str:
         return f"{work.op.name} of {work.nbytes} bytes {work.dtype}"
 
-    def _slots(self, work: Work) -> tuple[int, int]:
+    def _pools(self, work: Work) -> tuple[Pool, Pool]:
+        """Return the slots for input and result; the buffers of the point before are used again where they suffice."""
         from iobench import gpu
         from iobench.gpu import memory
 
         free, _ = gpu.require().cuda.runtime.memGetInfo()
-        return memory.slots(work.slot_nbytes, self.device.l2_nbytes, int(free * _MEMORY_SHARE))
+        most = int((free + sum(size for _, size in self._areas)) * _MEMORY_SHARE)
+        count, stride = memory.slots(work.slot_nbytes, self.device.l2_nbytes, most)
+        count = min(count, _MOST_SLOTS)
+        if not self._areas or count * stride > self._areas[0][1]:
+            self._areas = []
+            self._buffers.close()
+            size = max(count * stride, min(_LEAST_AREA, most))
+            self._areas = [(self._buffers.enter_context(self.engine.allocate(size)), size) for _ in range(2)]
+        send, receive = (gpu.Pool(area, work.slot_nbytes, stride, count) for area, _ in self._areas)
+        return send, send if work.inplace else receive
 
-    def _release(self) -> None:
-        self._now = None
-        self._buffers.close()
+    def _launches(self, work: Work, send: Pool, receive: Pool) -> list[Launch]:
+        to, back = work.send_offset(self.rank.rank), work.receive_offset(self.rank.rank)
+        return [self.engine.launcher(work, send.at(n) + to, receive.at(n) + back) for n in range(send.count)]
 
-    def _next(self) -> None:
-        now = self._current
-        self._enqueue(now.turn)
-        now.turn += 1
-        now.touched = max(now.touched, now.turn)
-
-    def _enqueue(self, turn: int) -> None:
-        now = self._current
-        work, number = now.work, self.rank.rank
-        self.engine.enqueue(
-            work, now.send.at(turn) + work.send_offset(number), now.receive.at(turn) + work.receive_offset(number)
-        )
-
-    def _between_events(self, count: int, lead: Callable[[], None], put: Callable[[], None]) -> list[int]:
-        """Return ``count`` durations of what ``put`` enqueues, between two events; ``lead`` runs ahead."""
+    def _between_events(self, count: int, lead: Launch, row: Sequence[Launch]) -> list[int]:
+        """Return ``count`` durations of what ``row`` launches, between two events; ``lead`` runs ahead."""
         self.rank.state(f"{self._words(self._current.work)}, timed")
         from cupy.cuda import runtime as api
 
         start, end = api.eventCreate(), api.eventCreate()
-        durations = []
+        durations, stream = [], self.engine.stream.ptr
         try:
             with self.rank.quiet():
                 for _ in range(count):
                     self.rank.barrier()
                     lead()
-                    api.eventRecord(start, self.engine.stream.ptr)
-                    put()
-                    api.eventRecord(end, self.engine.stream.ptr)
+                    api.eventRecord(start, stream)
+                    for launch in row:
+                        launch()
+                    api.eventRecord(end, stream)
                     api.eventSynchronize(end)
                     durations.append(round(float(api.eventElapsedTime(start, end)) * 1e6))
         finally:
             api.eventDestroy(start)
             api.eventDestroy(end)
         return durations
-
-    def _roughly(self) -> float:
-        """Return the least of a few single operations by the host's clock, in seconds."""
-        return min(self.time_blocking(5)) * 1e-9
 
     def _wait(self) -> None:
         self.engine.stream.synchronize()
@@ -319,11 +306,11 @@ class GpuRank:
         self._wait()
 
     def _check(self, slots: range) -> None:
-        """Raise WrongData where an element of a result in ``slots`` is not what it must be."""
+        """Raise WrongData where an element of a result in ``slots`` (0 on) is not what it must be."""
         now, number = self._current, self.rank.rank
         if now.work.op.has_result(number):
-            for slot in slots:
-                self._data.check(now.receive.at(slot) + now.work.receive_offset(number), now.work, slot)
+            offset = now.work.receive_offset(number)
+            self._data.check([now.receive.at(slot) + offset for slot in slots], now.work)
 
     @property
     def _data(self) -> Data:

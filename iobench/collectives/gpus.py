@@ -9,7 +9,8 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from iobench import preflight, ranks
 from iobench.collectives import transport
 from iobench.collectives.ops import Work
 from iobench.collectives.transport import Way
-from iobench.errors import Unavailable
+from iobench.errors import IobenchError, Unavailable, UserError
 from iobench.probe import Samples
 from iobench.ranks import nodes
 from iobench.record import Leg
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 TARGETS = {"nccl": "iobench.collectives.nccl:Nccl", "torch": "iobench.collectives.torch:Torch"}
 START_SECONDS = 120.0  # importing torch in every rank at once from a cold disk
-_DEADLINE_SECONDS = 30.0
+_DEADLINE_SECONDS = 30.0  # for a call of the ranks; IOBENCH_RANK_DEADLINE overrides it
 _SLOWEST_BYTES_PER_S = 50e6  # below this a rank counts as hung
 _SAMPLE_SECONDS = 2e-3  # what a sample lasts at least: the ends of a row of replays and the events count little in it
-_GRAPH_OPS, _EAGER_OPS, _MOST_REPLAYS = 64, 128, 64
+_GRAPH_OPS, _EAGER_OPS, _MOST_REPLAYS = 128, 128, 64
 _LEAST_PROVABLE = 64 << 20
 _LAG = 1e-3
 
@@ -44,10 +45,11 @@ class Team:
     group: RankGroup
     way: Way
     facts: list[dict[str, Any]]
+    _said: transport.Log = field(default_factory=transport.Log)
 
     def log(self) -> transport.Log:
         """Return what the ranks' logs say so far."""
-        return transport.read(self.group.call("nccl_log", _DEADLINE_SECONDS))
+        return self._said.add(self.group.call("nccl_log", _DEADLINE_SECONDS))
 
 
 class Bench:
@@ -84,24 +86,48 @@ def bench() -> Iterator[Bench]:
 
 @contextlib.contextmanager
 def _team(engine: str, way: Way, gpus: list[str]) -> Iterator[Team]:
-    with _group(engine, way, gpus) as group:
-        (unique,) = [found for found in group.call("unique_id", START_SECONDS) if found is not None] or [None]
-        facts = group.call("connect", START_SECONDS, unique=unique)
-        yield Team(group, way, facts)
+    """Yield a connected team; whatever NCCL's log says of why it could not connect is in the error."""
+    logs = f"{tempfile.gettempdir()}/iobench-{uuid.uuid4().hex}"
+    try:
+        with _group(engine, way, gpus, logs) as group:
+            (unique,) = [found for found in group.call("unique_id", START_SECONDS) if found is not None] or [None]
+            try:
+                facts = group.call("connect", START_SECONDS, unique=unique)
+            except ranks.RankFailed as error:
+                raise _not_started(way, logs, error) from error
+            yield Team(group, way, facts)
+    finally:
+        for file in _written(logs):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
-def _group(engine: str, way: Way, gpus: list[str]) -> contextlib.AbstractContextManager[RankGroup]:
+def _group(engine: str, way: Way, gpus: list[str], logs: str) -> contextlib.AbstractContextManager[RankGroup]:
     """Return a group of one rank per GPU on each node; all nodes are taken to name their GPUs alike."""
     job = nodes.current()
     return ranks.group(
         TARGETS[engine],
         len(gpus) * way.nodes,
         config={"gpus": gpus},
-        environment=way.environment(f"{tempfile.gettempdir()}/iobench-{uuid.uuid4().hex}"),
+        environment=way.environment(logs),
         nodes=job.take(way.nodes),
         lead=job.lead,
         start_seconds=START_SECONDS,
     )
+
+
+def _not_started(way: Way, logs: str, error: ranks.RankFailed) -> IobenchError:
+    """Return the error of a team that did not connect: NCCL's own reason where its log has one."""
+    log = transport.Log().add(file.read_text(encoding="utf-8", errors="replace") for file in _written(logs))
+    why = f"; NCCL's log: {'; '.join(log.reasons)}" if log.reasons else ""
+    raised = ranks.RankFailed(f"NCCL did not start on {way.transport}: {error}{why}")
+    for note in getattr(error, "__notes__", []):
+        raised.add_note(note)
+    return raised
+
+
+def _written(logs: str) -> list[Path]:
+    return sorted(Path(logs).parent.glob(f"{Path(logs).name}.*"))
 
 
 def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samples:
@@ -110,11 +136,12 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
     warned = _preflight(sampler, way)
     work = Work.of(point["op"], point["nbytes"], point["dtype"], point["ranks"], point["inplace"] == "yes")
     team = sampler.shared("collectives on GPUs", bench).team(point["engine"], way, gpus)
-    group, deadline = team.group, _DEADLINE_SECONDS + 16 * work.nbytes / _SLOWEST_BYTES_PER_S
+    group, deadline = team.group, _deadline() + 16 * work.nbytes / _SLOWEST_BYTES_PER_S
     shape = {"op": work.op.name, "nbytes": work.nbytes, "dtype": work.dtype, "inplace": work.inplace}
     rough = max(group.call("prepare", deadline, **shape))
     way_words, proven = transport.proof(way, team.log())
     group.call("poison", deadline)
+    logs = any(group.call("log_operations", deadline, wanted=way.tuning and point["mode"] == "graph"))
     group.call("watch", deadline)
     before = group.call("links", deadline)
     timed, about = _timed(point["mode"], sampler, group, rough, deadline)
@@ -137,9 +164,18 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
         proven=proven and links_prove,
         evidence=about,
         legs=_legs(sampler.topology, way, work, gpus) if way.nodes == 1 else [],
-        notes=[*warned, *way.overridden(os.environ), *_launch_notes(point["mode"], about, timed)],
+        notes=[*warned, *way.overridden(os.environ), *_launch_notes(point["mode"], about, timed, logs)],
         suspect="; ".join(dict.fromkeys(one["suspect"] for one in watched if one["suspect"])),
     )
+
+
+def _deadline() -> float:
+    """Return the seconds that a call of the ranks may take, without what its bytes need."""
+    text = os.environ.get("IOBENCH_RANK_DEADLINE", "")
+    try:
+        return float(text or _DEADLINE_SECONDS)
+    except ValueError as error:
+        raise UserError(f"IOBENCH_RANK_DEADLINE={text} is no number of seconds: 30, for example") from error
 
 
 def _preflight(sampler: Sampler, way: Way) -> list[str]:
@@ -158,11 +194,9 @@ def _found(topology: Topology) -> Iterator[list[preflight.Finding]]:
 
 
 def way_of(point: Mapping[str, Any]) -> Way:
-    """Return the point's Way. Torch's and all host-launched operations go without the lines on each operation."""
-    tuning = point["mode"] == "graph" and point["engine"] == "nccl"
-    return Way(
-        point["transport"], point["algo"], point["proto"], point.get("gdr", transport.AUTO), point["nodes"], tuning
-    )
+    """Return the point's Way. Torch goes without the lines on each operation."""
+    gdr, tuning = point.get("gdr", transport.AUTO), point["engine"] == "nccl"
+    return Way(point["transport"], point["algo"], point["proto"], gdr, point["nodes"], tuning)
 
 
 def _timed(
@@ -193,14 +227,16 @@ def _number(least: float, each: float, most: int) -> int:
     return max(1, min(most, math.ceil(least / max(each, 1e-9))))
 
 
-def _launch_notes(mode: str, about: Mapping[str, Any], timed: Timed) -> list[str]:
-    """Say so where launching from Python is a good part of the time."""
+def _launch_notes(mode: str, about: Mapping[str, Any], timed: Timed, logs: bool = False) -> list[str]:
+    """Say so where launching from Python is a good part of the time; ``logs``: and writing NCCL's log is in it."""
     costs = about.get("launch_seconds")
     if not costs:
         return []
     share = max(costs) / (median(timed.seconds[0]) / timed.ops)
     words = "is what is timed" if mode == "eager" and share > 0.8 else f"is {min(share, 1.0):.0%} of the time"
-    return [f"launching an operation from Python costs {max(costs) * 1e6:.1f} us and {words}"] if share > 0.05 else []
+    more = " (with a line of NCCL's log for each: this NCCL can't be told to stop)" if logs else ""
+    cost = f"launching an operation from Python costs {max(costs) * 1e6:.1f} us{more}"
+    return [f"{cost} and {words}"] if share > 0.05 else []
 
 
 def _carried(before: list[Any], after: list[Any]) -> list[dict[str, Any]]:

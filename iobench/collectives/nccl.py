@@ -7,12 +7,14 @@ protocol has a group of its own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from iobench.collectives.device import GpuRank
+from iobench.collectives.device import GpuRank, Launch
 from iobench.collectives.ops import ROOT, Work
 from iobench.errors import Unavailable
+from iobench.nccl import library
 
 if TYPE_CHECKING:
     from iobench.gpu import Device
@@ -24,7 +26,7 @@ _FLOAT8_SINCE = 22400  # NCCL 2.24: ncclFloat8e4m3
 _SUM = 0
 
 
-def library() -> Any:
+def binding() -> Any:
     """Return cupy.cuda.nccl; Unavailable with the reason where cupy has none."""
     try:
         from cupy.cuda import nccl
@@ -38,28 +40,42 @@ def library() -> Any:
 class Communicator:
     """NCCL's operations on one stream of one device."""
 
-    def __init__(self, device: Device, stream: Any, ranks: int, unique: list[int], rank: int) -> None:
-        self._nccl = library()
+    def __init__(self, device: Device, stream: Any, ranks: int, unique: str, rank: int) -> None:
+        self._nccl = binding()
         self.device, self.stream, self.ranks, self.rank = device, stream, ranks, rank
-        self.comm = self._nccl.NcclCommunicator(ranks, tuple(unique), rank)
+        self.comm = joined(self._nccl, ranks, bytes.fromhex(unique), rank)
+        self._library = library.load()
 
-    def enqueue(self, work: Work, send: int, receive: int) -> None:
-        """Put one operation on the stream."""
+    def launcher(self, work: Work, send: int, receive: int) -> Launch:
+        """Return what puts one operation on the stream."""
         kind = _TYPES[work.dtype]
         if work.dtype == "float8" and self._nccl.get_version() < _FLOAT8_SINCE:
             raise Unavailable(f"float8 needs NCCL 2.24 or newer: this is {version_text(self._nccl.get_version())}")
-        getattr(self, f"_{work.op.name}")(work, send, receive, kind, self.stream.ptr)
+        method: Callable[..., Launch] = getattr(self, f"_{work.op.name}")
+        return method(work, send, receive, kind, self.stream.ptr)
 
-    def capture(self, enqueue: Callable[[int], None], ops: int) -> Callable[[], None]:
-        """Return the replay of a graph of ``ops`` operations."""
+    def capture(self, row: Sequence[Launch]) -> Launch:
+        """Return the replay of a graph of the operations that ``row`` launches."""
         from iobench.timing import cuda
 
-        graph = cuda.captured(enqueue, self.stream, ops)
-        return lambda: graph.launch(self.stream)
+        graph = cuda.captured(lambda turn: row[turn](), self.stream, len(row))
+        return partial(graph.launch, self.stream)
+
+    def allocate(self, nbytes: int) -> contextlib.AbstractContextManager[int]:
+        """Yield the address of memory from ncclMemAlloc, which NCCL can register; of cudaMalloc where it has none."""
+        if library.allocates(self._library):
+            return self._own_memory(nbytes)
+        return self._plain_memory(nbytes)
 
     @contextlib.contextmanager
-    def allocate(self, nbytes: int) -> Iterator[int]:
-        """Yield the address of plain device memory."""
+    def _own_memory(self, nbytes: int) -> Iterator[int]:
+        from iobench import gpu
+
+        with gpu.using(self.device), library.memory(self._library, nbytes) as address:
+            yield address
+
+    @contextlib.contextmanager
+    def _plain_memory(self, nbytes: int) -> Iterator[int]:
         from iobench import gpu
 
         with gpu.buffer(nbytes, self.device) as buffer:
@@ -69,46 +85,58 @@ class Communicator:
         """Return the version of the library in use and of the headers that cupy was built with."""
         built = getattr(self._nccl, "get_build_version", lambda: None)()
         facts: dict[str, Any] = {"nccl": version_text(self._nccl.get_version())}
+        facts["buffers"] = "ncclMemAlloc" if library.allocates(self._library) else "cudaMalloc"
         return facts | ({"nccl_headers": version_text(built)} if built else {})
 
     def close(self) -> None:
         self.comm.destroy()
 
-    def _all_reduce(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
-        self.comm.allReduce(send, receive, work.nbytes // work.item, kind, _SUM, stream)
+    def _all_reduce(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
+        return partial(self.comm.allReduce, send, receive, work.nbytes // work.item, kind, _SUM, stream)
 
-    def _reduce(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
-        self.comm.reduce(send, receive, work.nbytes // work.item, kind, _SUM, ROOT, stream)
+    def _reduce(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
+        return partial(self.comm.reduce, send, receive, work.nbytes // work.item, kind, _SUM, ROOT, stream)
 
-    def _broadcast(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
-        self.comm.broadcast(send, receive, work.nbytes // work.item, kind, ROOT, stream)
+    def _broadcast(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
+        return partial(self.comm.broadcast, send, receive, work.nbytes // work.item, kind, ROOT, stream)
 
-    def _all_gather(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
-        self.comm.allGather(send, receive, work.send_nbytes // work.item, kind, stream)
+    def _all_gather(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
+        return partial(self.comm.allGather, send, receive, work.send_nbytes // work.item, kind, stream)
 
-    def _reduce_scatter(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
-        self.comm.reduceScatter(send, receive, work.receive_nbytes // work.item, kind, _SUM, stream)
+    def _reduce_scatter(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
+        return partial(self.comm.reduceScatter, send, receive, work.receive_nbytes // work.item, kind, _SUM, stream)
 
-    def _all_to_all(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
+    def _all_to_all(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
         part = work.nbytes // self.ranks
-        with self._grouped():
-            for peer in range(self.ranks):
-                self.comm.send(send + peer * part, part // work.item, kind, peer, stream)
-                self.comm.recv(receive + peer * part, part // work.item, kind, peer, stream)
+        count = part // work.item
+        calls = []
+        for peer in range(self.ranks):
+            calls.append(partial(self.comm.send, send + peer * part, count, kind, peer, stream))
+            calls.append(partial(self.comm.recv, receive + peer * part, count, kind, peer, stream))
+        return self._together(calls)
 
-    def _sendrecv(self, work: Work, send: int, receive: int, kind: int, stream: int) -> None:
-        count = work.nbytes // work.item
-        with self._grouped():
-            self.comm.send(send, count, kind, (self.rank + 1) % self.ranks, stream)
-            self.comm.recv(receive, count, kind, (self.rank - 1) % self.ranks, stream)
+    def _sendrecv(self, work: Work, send: int, receive: int, kind: int, stream: int) -> Launch:
+        count, following, before = work.nbytes // work.item, (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
+        return self._together(
+            [
+                partial(self.comm.send, send, count, kind, following, stream),
+                partial(self.comm.recv, receive, count, kind, before, stream),
+            ]
+        )
 
-    @contextlib.contextmanager
-    def _grouped(self) -> Iterator[None]:
-        self._nccl.groupStart()
-        try:
-            yield
-        finally:
-            self._nccl.groupEnd()
+    def _together(self, calls: Sequence[Launch]) -> Launch:
+        """Return the launch of all calls as one operation."""
+        begin, end = self._nccl.groupStart, self._nccl.groupEnd
+
+        def launch() -> None:
+            begin()
+            try:
+                for call in calls:
+                    call()
+            finally:
+                end()
+
+        return launch
 
 
 class Nccl(GpuRank):
@@ -116,13 +144,15 @@ class Nccl(GpuRank):
 
     def __init__(self, rank: Rank) -> None:
         super().__init__(rank)
-        library()
+        binding()
 
-    def unique_id(self) -> list[int] | None:
-        """Return the id of a new communicator in rank 0, None in the others."""
-        return list(library().get_unique_id()) if self.rank.rank == ROOT else None
+    def unique_id(self) -> str | None:
+        """Return the id of a new communicator in rank 0, as hexadecimal digits; None in the others."""
+        if self.rank.rank != ROOT:
+            return None
+        return bytes(number & 0xFF for number in binding().get_unique_id()).hex()
 
-    def connect(self, unique: list[int]) -> dict[str, Any]:
+    def connect(self, unique: str) -> dict[str, Any]:
         """Join the communicator; return facts of the library."""
         from iobench import gpu
 
@@ -132,6 +162,14 @@ class Nccl(GpuRank):
         self._stack.callback(communicator.close)
         self.engine = communicator
         return self.facts()
+
+
+def joined(nccl: Any, ranks: int, unique: bytes, rank: int) -> Any:
+    """Return the communicator; cupy takes its id as bytes since 14, before as a tuple of signed numbers."""
+    try:
+        return nccl.NcclCommunicator(ranks, unique, rank)
+    except TypeError:
+        return nccl.NcclCommunicator(ranks, tuple(number - 256 if number > 127 else number for number in unique), rank)
 
 
 def version_text(number: int) -> str:

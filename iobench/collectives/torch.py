@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from iobench.collectives.device import GpuRank
+from iobench.collectives.device import GpuRank, Launch
 from iobench.collectives.ops import ROOT, Work
 from iobench.errors import Unavailable
 from iobench.needs import missing
@@ -39,28 +40,23 @@ class Distributed:
         self.torch, self.dist, self.device, self.stream, self.rank = torch, dist, device, stream, rank
         self.place = torch.device("cuda", device.index)
         torch.cuda.set_device(self.place)
-        self._side = torch.cuda.ExternalStream(stream.ptr, device=self.place)
+        torch.cuda.set_stream(torch.cuda.ExternalStream(stream.ptr, device=self.place))  # for good: entering costs time
         dist.init_process_group("nccl", timeout=_TIMEOUT, device_id=self.place)
-        self._tensors: dict[tuple[int, int, str], Any] = {}
         self._areas: list[Any] = []
 
-    def enqueue(self, work: Work, send: int, receive: int) -> None:
-        """Put one operation on the stream."""
-        with self.torch.cuda.stream(self._side):
-            getattr(self, f"_{work.op.name}")(work, send, receive)
+    def launcher(self, work: Work, send: int, receive: int) -> Launch:
+        """Return what puts one operation on the stream, which is torch's current one."""
+        method: Callable[..., Launch] = getattr(self, f"_{work.op.name}")
+        return method(work, send, receive)
 
-    def capture(self, enqueue: Callable[[int], None], ops: int) -> Callable[[], None]:
-        """Return the replay of a graph of ``ops`` operations."""
-        graph = self.torch.cuda.CUDAGraph()
+    def capture(self, row: Sequence[Launch]) -> Launch:
+        """Return the replay of a graph of the operations that ``row`` launches."""
+        graph, stream = self.torch.cuda.CUDAGraph(), self.torch.cuda.current_stream(self.place)
         # torch's own watchdog thread asks for events meanwhile: only this thread's calls must be capturable
-        with self.torch.cuda.graph(graph, stream=self._side, capture_error_mode="thread_local"):
-            for turn in range(ops):
-                enqueue(turn)
-
-        def replay() -> None:
-            with self.torch.cuda.stream(self._side):
-                graph.replay()
-
+        with self.torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            for launch in row:
+                launch()
+        replay: Launch = graph.replay
         return replay
 
     @contextlib.contextmanager
@@ -72,7 +68,6 @@ class Distributed:
             yield int(area.data_ptr())
         finally:
             self._areas = [kept for kept in self._areas if kept is not area]
-            self._tensors.clear()
             del area
             self.torch.cuda.empty_cache()
 
@@ -84,46 +79,44 @@ class Distributed:
         self.dist.destroy_process_group()
 
     def _tensor(self, address: int, nbytes: int, dtype: str) -> Any:
-        """Return a tensor that looks into an allocated area; made once, because making it costs microseconds."""
-        key = address, nbytes, dtype
-        if key not in self._tensors:
-            self._tensors[key] = self._view(*key)
-        return self._tensors[key]
-
-    def _view(self, address: int, nbytes: int, dtype: str) -> Any:
+        """Return a tensor that looks into an allocated area."""
         for area in self._areas:
             start = address - area.data_ptr()
             if start >= 0 and start + nbytes <= area.numel():
                 return area[start : start + nbytes].view(getattr(self.torch, _TYPES[dtype]))
         raise RuntimeError("the address lies in no allocated area")
 
-    def _all_reduce(self, work: Work, _send: int, receive: int) -> None:
-        self.dist.all_reduce(self._tensor(receive, work.nbytes, work.dtype))
+    def _all_reduce(self, work: Work, _send: int, receive: int) -> Launch:
+        return partial(self.dist.all_reduce, self._tensor(receive, work.nbytes, work.dtype))
 
-    def _broadcast(self, work: Work, _send: int, receive: int) -> None:
-        self.dist.broadcast(self._tensor(receive, work.nbytes, work.dtype), ROOT)
+    def _broadcast(self, work: Work, _send: int, receive: int) -> Launch:
+        return partial(self.dist.broadcast, self._tensor(receive, work.nbytes, work.dtype), ROOT)
 
-    def _reduce(self, work: Work, _send: int, receive: int) -> None:
-        self.dist.reduce(self._tensor(receive, work.nbytes, work.dtype), ROOT)
+    def _reduce(self, work: Work, _send: int, receive: int) -> Launch:
+        return partial(self.dist.reduce, self._tensor(receive, work.nbytes, work.dtype), ROOT)
 
-    def _all_gather(self, work: Work, send: int, receive: int) -> None:
-        self.dist.all_gather_into_tensor(*self._pair(work, send, receive))
+    def _all_gather(self, work: Work, send: int, receive: int) -> Launch:
+        return partial(self.dist.all_gather_into_tensor, *self._pair(work, send, receive))
 
-    def _reduce_scatter(self, work: Work, send: int, receive: int) -> None:
-        self.dist.reduce_scatter_tensor(*self._pair(work, send, receive))
+    def _reduce_scatter(self, work: Work, send: int, receive: int) -> Launch:
+        return partial(self.dist.reduce_scatter_tensor, *self._pair(work, send, receive))
 
-    def _all_to_all(self, work: Work, send: int, receive: int) -> None:
-        self.dist.all_to_all_single(*self._pair(work, send, receive))
+    def _all_to_all(self, work: Work, send: int, receive: int) -> Launch:
+        return partial(self.dist.all_to_all_single, *self._pair(work, send, receive))
 
-    def _sendrecv(self, work: Work, send: int, receive: int) -> None:
+    def _sendrecv(self, work: Work, send: int, receive: int) -> Launch:
         target, source = self._pair(work, send, receive)
         number, size = self.rank.rank, self.rank.size
         swap = [
             self.dist.P2POp(self.dist.isend, source, (number + 1) % size),
             self.dist.P2POp(self.dist.irecv, target, (number - 1) % size),
         ]
-        for request in self.dist.batch_isend_irecv(swap):
-            request.wait()
+
+        def launch() -> None:
+            for request in self.dist.batch_isend_irecv(swap):
+                request.wait()
+
+        return launch
 
     def _pair(self, work: Work, send: int, receive: int) -> tuple[Any, Any]:
         return (

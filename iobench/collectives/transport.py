@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iobench.errors import IobenchError
 from iobench.nccl.log import Told
@@ -22,7 +22,8 @@ _FORCED: dict[str, dict[str, str]] = {
     "pcie": {"NCCL_P2P_DISABLE": "0", "NCCL_P2P_LEVEL": "SYS", "NCCL_SHM_DISABLE": "1"},
     "shm": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "0"},
     "socket": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"},
-    "ib": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "IB", "NCCL_IB_DISABLE": "0"},
+    # the network is not named: NCCL takes InfiniBand before sockets, and says why where it does not
+    "ib": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "0"},
 }
 _INSIDE = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")  # with several nodes these are for the way between GPUs of one
 _REASONS = (
@@ -80,13 +81,23 @@ class Way:
         ]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Log:
-    """What the ranks' logs said, and the lines that may explain why another way was taken."""
+    """What the ranks' logs said so far, and the lines that may explain why another way was taken."""
 
-    told: Told
-    reasons: tuple[str, ...]
-    gdr: bool
+    told: Told = field(default_factory=Told)
+    reasons: dict[str, None] = field(default_factory=dict)
+    gdr: bool = False
+
+    def add(self, texts: Iterable[str]) -> Log:
+        """Take what the ranks' logs say further, one text for each rank; return this log."""
+        for line in (line for text in texts for line in text.splitlines()):
+            self.told.add(line)
+            self.gdr = self.gdr or "/GDRDMA" in line
+            for pattern in _REASONS:
+                if match := pattern.search(line):
+                    self.reasons[match[1]] = None
+        return self
 
     @property
     def transport(self) -> str:
@@ -95,20 +106,6 @@ class Log:
             return self.told.transport
         peer = all(medium.startswith("P2P") for medium in self.told.channels)
         return "pcie" if peer and self.told.gpu_paths and "NVL" not in self.told.gpu_paths else ""
-
-
-def read(texts: Iterable[str]) -> Log:
-    """Return what the ranks' logs said."""
-    told, gdr = Told(), False
-    reasons: dict[str, None] = {}
-    for text in texts:
-        for line in text.splitlines():
-            told.add(line)
-            gdr = gdr or "/GDRDMA" in line
-            for pattern in _REASONS:
-                if match := pattern.search(line):
-                    reasons[match[1]] = None
-    return Log(told, tuple(reasons), gdr)
 
 
 def proof(way: Way, log: Log) -> tuple[str, bool]:

@@ -1,0 +1,159 @@
+"""Collectives on NCCL from the command line to the records, on stand-ins for cupy, NCCL and NVML (tests/fake_gpu)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from iobench import record
+from iobench.record import Line
+from tests.conftest import ROOT, Cli, cli_environment
+
+FAKE = ROOT / "tests" / "fake_gpu"
+Measure = Callable[..., tuple[CompletedProcess[str], list[Line]]]
+
+
+@pytest.fixture
+def measure(cli: Cli, tmp_path: Path) -> Measure:
+    """Run ``iobench run allreduce AXES`` on a machine of stand-ins; return the process and the points' lines."""
+
+    def call(*axes: str, machine: str = "2x-h200", **more: str) -> tuple[CompletedProcess[str], list[Line]]:
+        counters = tmp_path / "counters"
+        counters.mkdir(exist_ok=True)
+        own = cli_environment()
+        own["PYTHONPATH"] = os.pathsep.join([str(FAKE), own["PYTHONPATH"]])
+        own |= {"FAKE_MACHINE": str(ROOT / "topologies" / f"{machine}.json"), "FAKE_COUNTERS": str(counters), **more}
+        chosen = [word for axis in ("engine=nccl", *axes) for word in ("-a", axis)]
+        options = ["--launches", "1", "--quick", "--budget", "1", "--out", tmp_path / "out"]
+        done = cli("run", "allreduce", *chosen, *options, env=own)
+        return done, lines(tmp_path / "out") if (tmp_path / "out").exists() else []
+
+    return call
+
+
+def lines(folder: Path) -> list[Line]:
+    return [line for entry in record.read(folder).records for line in entry.lines]
+
+
+def measured(line: Line) -> bool:
+    """Whether it was measured; other processes may have made it suspect."""
+    return bool(line.seconds) and line.verified is True and line.status in ("ok", "suspect")
+
+
+def test_every_operation_from_the_command_line(measure: Measure) -> None:
+    ops = "op=all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,sendrecv"
+    done, found = measure("transport=nvlink", ops, "mode=graph", "inplace=no", "nbytes=64")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(found) == 7
+    assert all(measured(line) and line.proven for line in found), [line.reason for line in found]
+    assert {line.path.partition(":")[0] for line in found} == {"nvlink"}
+    assert all(len(line.seconds) == 2 for line in found)
+
+
+def test_types_in_place_each_waited_for(measure: Measure) -> None:
+    done, found = measure(
+        "transport=nvlink", "mode=blocking", "inplace=yes", "dtype=float32,float16,bfloat16,float8", "nbytes=256"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(found) == 4
+    assert all(measured(line) for line in found), [line.reason for line in found]
+    assert all(line.evidence["launch_seconds"] for line in found)
+
+
+def test_launched_one_by_one(measure: Measure) -> None:
+    done, found = measure("transport=nvlink", "mode=eager", "inplace=no", "nbytes=256")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [measured(line) for line in found] == [True]
+    assert "with a line of NCCL's log for each: this NCCL can't be told to stop" in found[0].notes[0]
+
+
+def test_each_transport_is_taken_and_proven_and_nccls_choices_are_kept(measure: Measure) -> None:
+    done, found = measure("transport=nvlink,shm,socket", "mode=graph", "inplace=no", "nbytes=8,131072")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.path.partition(":")[0] for line in found] == ["nvlink"] * 2 + ["shm"] * 2 + ["socket"] * 2
+    assert all(line.proven for line in found)
+    assert [line.evidence["proto"] for line in found] == ["ll", "simple"] * 3
+    assert {line.evidence["algo"] for line in found} == {"ring"}
+    assert [entry["nbytes"] for entry in found[1].evidence["tuning"]] == [8, 131072]
+    assert found[0].evidence["nccl"] == "2.28.9"
+    assert found[0].evidence["buffers"] == "cudaMalloc"
+    nvlink, shm = found[1].evidence["nvlink"], found[3].evidence["nvlink"]
+    assert min(one["sent"] for one in nvlink) > 131072
+    assert max(one["sent"] for one in shm) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken", "words"),
+    [
+        ("shm", "NET/Socket/0", "NotTaken: asked shm, NCCL chose socket (No device found)"),
+        ("nvlink", "SHM/direct/direct", "NotTaken: asked nvlink, NCCL chose shm (No device found)"),
+    ],
+)
+def test_a_way_that_was_not_taken_is_no_number(measure: Measure, asked: str, taken: str, words: str) -> None:
+    done, found = measure(f"transport={asked}", "mode=graph", "inplace=no", "nbytes=8", FAKE_WAY=taken)
+    assert done.returncode == 1
+    assert [(line.status, line.reason, line.seconds) for line in found] == [("failed", words, [])]
+
+
+def test_infiniband_asked_for_and_not_taken(measure: Measure, tmp_path: Path) -> None:
+    graph = json.loads((ROOT / "topologies" / "2x-h200.json").read_text())
+    graph["nodes"].append({"id": "port:mlx5_0/1", "kind": "port", "attrs": {"state": "ACTIVE"}})
+    machine = tmp_path / "ported.json"
+    machine.write_text(json.dumps(graph))
+    done, found = measure("transport=ib", "mode=graph", "inplace=no", "nbytes=8", FAKE_MACHINE=str(machine))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert [line.reason for line in found] == ["NotTaken: asked ib, NCCL chose socket (No device found)"]
+
+
+def test_wrong_data_ends_with_status_3_and_the_other_points_are_kept(measure: Measure) -> None:
+    done, found = measure(
+        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=32,64,128", FAKE_FAULT="allReduce:64:wrong"
+    )
+    assert done.returncode == 3
+    assert [line.status == "failed" for line in found] == [False, True, False]
+    assert found[1].verified is False
+    assert "all_reduce: 1 of 16 elements of rank 1's result are wrong, the first is element 0" in found[1].reason
+
+
+def test_a_killed_rank_is_named_and_the_next_point_measured(measure: Measure) -> None:
+    done, found = measure(
+        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=64,128", FAKE_FAULT="allReduce:64:kill"
+    )
+    assert done.returncode == 1
+    assert found[0].reason.startswith("RankFailed: rank 1 killed by signal 9 while in all_reduce of 64 bytes float32")
+    assert measured(found[1])
+
+
+def test_a_stopped_rank_ends_the_point_within_its_deadline(measure: Measure) -> None:
+    done, found = measure(
+        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=64,128", FAKE_FAULT="allReduce:64:stop",
+        IOBENCH_RANK_DEADLINE="10",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "rank 1 gave no answer within 10 s while in all_reduce of 64 bytes float32" in found[0].reason
+    assert "(stopped by a signal)" in found[0].reason
+    assert found[1].point["nbytes"] == 128
+
+
+def test_eight_ranks_on_eight_gpus(measure: Measure) -> None:
+    done, found = measure(
+        "transport=nvlink", "mode=graph", "inplace=no", "ranks=8", "op=all_reduce,all_to_all", "nbytes=256",
+        machine="hgx-8x-h100",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [len(line.seconds) for line in found] == [8, 8]
+    assert all(measured(line) and line.proven for line in found), [line.reason for line in found]
+
+
+def test_nothing_of_nccls_logs_is_left(measure: Measure, tmp_path: Path) -> None:
+    scratch = tmp_path / "temporary"
+    scratch.mkdir()
+    done, _ = measure(
+        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=64", FAKE_FAULT="allReduce:64:kill", TMPDIR=str(scratch)
+    )
+    assert done.returncode == 1
+    assert list(scratch.glob("iobench-*")) == []
