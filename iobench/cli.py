@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,16 +27,34 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; one line and exit 2 for what the user can mend."""
+    _open_standard_files()
     try:
         app(prog_name="iobench")
     except UserError as error:
         sys.stderr.write(f"iobench: {error}\n")
+        sys.exit(EXIT_USER)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stderr.write(f"iobench: {error.strerror}: {error.filename or 'the output'}; make room and run it again\n")
         sys.exit(EXIT_USER)
     except ModuleNotFoundError as error:
         if not error.name or error.name.partition(".")[0] == "iobench":
             raise
         sys.stderr.write(f"iobench: {missing(error.name)}\n")
         sys.exit(EXIT_USER)
+
+
+def _open_standard_files() -> None:
+    """Give a closed standard file (``iobench list >&-``) the null device: else the next file would take its number."""
+    for number, mode, name in ((0, "r", "stdin"), (1, "w", "stdout"), (2, "w", "stderr")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _version(wanted: bool) -> None:

@@ -334,6 +334,28 @@ def test_budget_bounds_the_measuring(cli: Cli, tmp_path: Path) -> None:
     assert "skipped" not in done.stdout
 
 
+def test_a_closed_output_harms_nothing(tmp_path: Path) -> None:
+    """The records file must not get the number of the closed file: what is printed would go into it."""
+    command = f"{sys.executable} -m iobench run null --out r {' '.join(map(str, QUICK))} >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=cli_environment(), stderr=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert iobench.load(tmp_path / "r").warnings == []
+    assert (tmp_path / "r" / "report.md").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+def test_an_output_that_is_full_is_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "iobench", "list"], cwd=tmp_path, env=cli_environment(), stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "iobench: No space left on device: the output; make room and run it again\n"
+
+
 def test_missing_package_is_named(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['scipy'] = None\n"

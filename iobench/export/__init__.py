@@ -8,6 +8,7 @@ import pkgutil
 from functools import cache
 from pathlib import Path
 
+from iobench import files
 from iobench.errors import UserError
 from iobench.export.format import Format, Options, Source
 
@@ -40,7 +41,7 @@ def export(spec: str | Path, name: str, options: Options | None = None) -> str:
 def save(text: str, path: Path) -> Path:
     """Write an export; UserError where it cannot be written."""
     try:
-        path.write_text(text, encoding="utf-8")
+        files.replace(path, text)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
     return path

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iobench import sources
+from iobench import files, sources
 from iobench.errors import UserError
 from iobench.fit import store
 from iobench.fit.fitted import Fitted, fit_run
@@ -62,7 +62,7 @@ class MachineModels:
         text = json.dumps(json.loads(dumps(data)), indent=1, ensure_ascii=False) + "\n"
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            files.replace(file, text)
         except OSError as error:
             raise UserError(f"cannot write {file}: {error.strerror}; choose another file with --save") from error
         return file

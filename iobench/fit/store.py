@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from iobench import files
 from iobench.errors import UserError
 from iobench.fit.fitted import Fitted
 from iobench.fit.model import Model
@@ -19,16 +20,19 @@ def save(fitted: Iterable[Fitted], path: str | Path) -> Path:
     """Write models and the reasons for missing ones to ``path``, one a line; UserError where it cannot be written."""
     file = Path(path)
     try:
-        with file.open("w", encoding="utf-8") as stream:
-            stream.write(f'{{"type": "models", "schema": {SCHEMA}, "models": [')
-            for place, one in enumerate(fitted):
-                stream.write(f"{',' if place else ''}\n{_text(one)}")
-            stream.write("\n]}\n")
+        files.replace(file, _texts(fitted))
     except OSError as error:
         raise UserError(
             f"cannot write {file}: {error.strerror}; the records are safe, choose another folder"
         ) from error
     return file
+
+
+def _texts(fitted: Iterable[Fitted]) -> Iterator[str]:
+    yield f'{{"type": "models", "schema": {SCHEMA}, "models": ['
+    for place, one in enumerate(fitted):
+        yield f"{',' if place else ''}\n{_text(one)}"
+    yield "\n]}\n"
 
 
 def _text(one: Fitted) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
+from iobench import files
 from iobench.errors import UserError
 from iobench.importers.imported import Imported
 from iobench.importers.registry import all_formats
@@ -37,13 +39,12 @@ def folder_of(log_name: str, out: Path | None, several: bool) -> Path:
 def write(run: Run, folder: Path) -> Path:
     """Write ``records.jsonl`` into ``folder``; UserError where one is there already or it can't be written."""
     path = folder / FILE_NAME
+    if path.exists():
+        raise UserError(f"{path} exists: choose another folder with --out, or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(run.header.to_json() + "\n")
-            file.writelines(compact(line) + "\n" for record in run for line in record.lines)
-    except FileExistsError as error:
-        raise UserError(f"{path} exists: choose another folder with --out, or remove it") from error
+        lines = (compact(line) for record in run for line in record.lines)
+        files.replace(path, (f"{text}\n" for text in itertools.chain([run.header.to_json()], lines)))
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
     return path

@@ -6,11 +6,11 @@ Pure: everything comes from the records file; nothing here touches a device or a
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iobench import files
 from iobench.errors import UserError
 
 if TYPE_CHECKING:
@@ -116,17 +116,6 @@ def _write_all(folder: Path, plain: str, html: str, figures: dict[str, str]) -> 
         if path.name not in figures:
             path.unlink()  # of an earlier report
     for name, content in figures.items():
-        _replace(folder / FIGURES / name, content)
-    _replace(folder / "report.md", plain)
-    _replace(folder / "report.html", html)
-
-
-def _replace(path: Path, content: str) -> None:
-    """Write the whole file or leave the old one: a reader never sees half a report."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(content, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        files.replace(folder / FIGURES / name, content)
+    files.replace(folder / "report.md", plain)
+    files.replace(folder / "report.html", html)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import iobench
+from iobench import files
 from iobench.compare import Comparison, Contrast
 from iobench.compare.contrasts import Match
 from iobench.errors import UserError
@@ -119,7 +120,7 @@ def _write(folder: Path, plain: str, html: str, figures: list[ContrastFigure]) -
             with contextlib.suppress(FileNotFoundError):
                 old.unlink()  # of an earlier comparison
     for figure in figures:
-        (folder / FIGURES / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
-        (folder / FIGURES / f"{figure.name}.pdf").write_bytes(figure.pdf)
-    (folder / "compare.md").write_text(plain, encoding="utf-8")
-    (folder / "compare.html").write_text(html, encoding="utf-8")
+        files.replace(folder / FIGURES / f"{figure.name}.svg", figure.svg)
+        files.replace(folder / FIGURES / f"{figure.name}.pdf", figure.pdf)
+    files.replace(folder / "compare.md", plain)
+    files.replace(folder / "compare.html", html)

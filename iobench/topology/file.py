@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from iobench import files
 from iobench.errors import UserError
 from iobench.topology.graph import Topology
 
@@ -28,7 +29,7 @@ def load(path: str | Path) -> Topology:
 def save(topology: Topology, path: str | Path) -> None:
     """Write a topology file; UserError where that is impossible."""
     try:
-        Path(path).write_text(dumps(topology), encoding="utf-8")
+        files.replace(Path(path), dumps(topology))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another place") from error
 
