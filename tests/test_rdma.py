@@ -43,8 +43,10 @@ def setup_of(verb: str, transport: str = "RC", **more: object) -> Setup:
 @pytest.mark.parametrize(("verb", "transport"), OPERATIONS)
 @pytest.mark.parametrize("loop", ["native", "pyverbs"])
 def test_every_byte_of_each_operation_arrives(sides: Sides, verb: str, transport: str, loop: str) -> None:
-    facts = sides.join(setup_of(verb, transport, loop=loop))
+    facts = sides.join(setup_of(verb, transport, loop=loop, traffic_class=104))
     assert facts[0]["loop"] == loop
+    path = {"dlid": 0, "service_level": 0, "global": True, "sgid_index": 0, "traffic_class": 104, "hop_limit": 64}
+    assert facts[0]["path"] == path
     first, second = sides.call("exchange", count=10, verify=True)
     assert len(first) == 10
     assert min(first) > 0

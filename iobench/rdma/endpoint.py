@@ -18,6 +18,7 @@ QKEY = 0x11111111
 _RETRIES, _TIMEOUT, _RNR_TIMER = 7, 14, 12  # 7 times 67 ms and up; 0.64 ms (InfiniBand's encodings)
 _READS_AT_ONCE = 16
 FLOW_DEPTH = 16
+_HOPS = 64
 
 
 class Endpoint:
@@ -162,17 +163,32 @@ class Endpoint:
                 else:
                     mine.to_rts(self._attributes(theirs, bulk))
 
+    @property
+    def path(self) -> dict[str, Any]:
+        """What the packets carry: the path record of the measured queue pairs, without addresses."""
+        assert self.peer is not None
+        routed = self._routed(self.setup.traffic_class)
+        found = {"dlid": self.peer.lid, "service_level": self.setup.service_level, "global": routed}
+        return found | (
+            {"sgid_index": self.gid.index if self.gid else 0, "traffic_class": self.setup.traffic_class,
+             "hop_limit": _HOPS} if routed else {}
+        )  # fmt: skip
+
+    def _routed(self, traffic_class: int) -> bool:
+        """Tell whether packets have a global header: on Ethernet always, on InfiniBand where it says something."""
+        return self.peer is not None and (self.peer.ethernet or traffic_class > 0)
+
     def _way(self, bulk: bool) -> Any:
         """Return the address of the other side's port: by GID on Ethernet, by LID on InfiniBand of one subnet."""
         verbs, setup, peer = self.verbs, self.setup, self.peer
         assert peer is not None
         classes = setup.flow_class if bulk else setup.traffic_class
-        if not (peer.ethernet or classes):
+        if not self._routed(classes):
             return verbs.addr.AHAttr(dlid=peer.lid, sl=setup.service_level, is_global=0, port_num=self.port.number)
         route = verbs.addr.GlobalRoute(
             dgid=verbs.addr.GID(peer.gid),
             sgid_index=self.gid.index if self.gid else 0,
-            hop_limit=64,
+            hop_limit=_HOPS,
             traffic_class=classes,
         )
         return verbs.addr.AHAttr(

@@ -27,6 +27,7 @@ _MOST_SAMPLES = 20000
 _LATENCY_CHUNK = 200
 _BATCH = 16  # messages that are posted between two looks at the clock, test=overhead
 _SLOWEST_BYTES_PER_S, _SLOWEST_SECONDS = 5e6, 0.02  # below this an operation counts as hung
+_WAITS_FOR = 16  # messages of each bulk flow
 _STREAM_SECONDS = 0.005  # one sample of a stream lasts about this long
 _HALF = "half of a round trip: two messages of nbytes there and back are two operations"
 _WHOLE = "one whole round trip: the request there, the data or the old value back"
@@ -98,6 +99,11 @@ def seconds_for(nbytes: int, operations: int = 1) -> float:
     return 30.0 + operations * (_SLOWEST_SECONDS + nbytes / _SLOWEST_BYTES_PER_S)
 
 
+def _patience(setup: Setup, operations: int) -> float:
+    """Return the deadline of so many operations of a set-up: beside bulk flows each waits for some of theirs."""
+    return seconds_for(setup.nbytes + setup.flows * _WAITS_FOR * setup.flow_nbytes, operations)
+
+
 def _verify(pair: Pair, setup: Setup, count: int = VERIFIED) -> int:
     """Compare every byte of ``count`` operations (fewer of large messages); return how many were."""
     if setup.memory != "host":
@@ -121,7 +127,7 @@ def _latency(pair: Pair, setup: Setup, sampler: Sampler, _both: bool) -> tuple[T
         rows: list[float] = []
         while len(rows) < count:
             now = min(_LATENCY_CHUNK, count - len(rows))
-            rows += _seconds(pair.call("exchange", seconds_for(setup.nbytes, now), count=now, verify=False)[0])
+            rows += _seconds(pair.call("exchange", _patience(setup, now), count=now, verify=False)[0])
         return [rows]
 
     timed = patient.collect(take, ops=2 if _halves(setup) else 1)

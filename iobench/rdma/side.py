@@ -202,6 +202,7 @@ class Side:
             "software": endpoint.port.software,
             "gid": str(endpoint.gid) if endpoint.gid else "",
             "mtu_nbytes": endpoint.mtu_nbytes,
+            "path": endpoint.path,
             "inline": endpoint.inline,
             "memory": memory.how,
             "pages_on_node": nodes,
