@@ -114,7 +114,7 @@ compare: $(READY) ## compare runs: A=... B=..., or RUNS="A B C" (folders, logs, 
 published: $(READY) ## list the published curves to compare with, and whose numbers they are
 	@$(IOBENCH) published
 
-.PHONY: crosscheck-rdma crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-weights crosscheck-gpu crosscheck-repeat crosscheck-startup
+.PHONY: crosscheck-rdma crosscheck-nccl crosscheck-dram crosscheck-loaded crosscheck-gather crosscheck-storage crosscheck-weights crosscheck-memory crosscheck-gpu crosscheck-repeat crosscheck-startup
 crosscheck-dram: $(READY) ## memory kernels beside C and likwid-bench or mbw, interleaved
 	@$(IOBENCH) crosscheck dram $(ARGS)
 crosscheck-loaded: $(READY) ## both ends of the loaded-latency curve beside the memory probe's chase and read, interleaved
@@ -125,6 +125,8 @@ crosscheck-storage: $(READY) ## O_DIRECT reads beside fio, interleaved
 	@$(IOBENCH) crosscheck storage $(ARGS)
 crosscheck-weights: $(READY) ## loads of a checkpoint beside fio, safetensors, fastsafetensors and runai-model-streamer, in one table
 	@$(IOBENCH) crosscheck weights $(ARGS)
+crosscheck-memory: $(READY) ## host memory that an O_DIRECT load of 8 GiB takes (writes and removes 8 GiB here)
+	@$(IOBENCH) crosscheck memory $(ARGS)
 crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PATH or PEER=...), interleaved
 	@$(if $(PEER),PEER=$(PEER)) $(IOBENCH) crosscheck gpu $(ARGS)
 crosscheck-rdma: $(READY) ## latencies and bandwidth of verbs beside perftest, interleaved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from iobench.crosscheck import storage
 from iobench.crosscheck.storage import Fio, Ours, Tried
-from iobench.errors import IobenchError, UserError
+from iobench.errors import IobenchError, Unavailable, UserError
+from iobench.storage import flight
 from iobench.storage.filesystem import filesystem_of
 from iobench.storage.make import made
 from iobench.units import MIB
@@ -62,6 +64,23 @@ def test_every_engine_and_only_fitting_configurations_take_part() -> None:
     assert set(names) == {"psync", "libaio", "io_uring"}
     small = [contender for contender in storage.contenders(16 * MIB) if isinstance(contender, Fio)]
     assert all(16 * MIB // contender.jobs >= 2 * contender.block for contender in small)
+
+
+def test_iobench_takes_part_with_every_engine() -> None:
+    ours = [contender for contender in storage.contenders(512 * MIB) if isinstance(contender, Ours)]
+    assert {contender.engine for contender in ours} == set(flight.ENGINES)
+    assert all(contender.depth > 1 for contender in ours if contender.engine != flight.PREADV)
+    assert len({contender.name for contender in ours}) == len(ours)
+
+
+def test_a_bar_within_the_interval_is_undecided() -> None:
+    peer = Tried(Fio("psync", MIB), [2.0e9] * 5)
+    for rates, open_still in (
+        ([1.0e9] * 5, False),
+        ([2.0e9] * 5, False),
+        ([1.8e9, 2.0e9, 1.94e9, 1.8e9, 2.0e9], True),
+    ):
+        assert storage.undecided([Tried(Ours(1, MIB), list(rates)), peer]) is open_still
 
 
 def test_turns_alternate_their_order() -> None:
@@ -148,5 +167,8 @@ def test_both_sides_really_read_the_file(tmp_path: Path) -> None:
     with made(tmp_path, 16 * MIB, 1) as files:
         for contender in (Ours(4, MIB), Fio("psync", MIB, jobs=2)):
             assert contender.measure(files.checkpoint) > 0
+        for engine in (flight.IO_URING, flight.AIO):
+            with contextlib.suppress(Unavailable):
+                assert Ours(1, MIB, engine, 4).measure(files.checkpoint) > 0
         command = Fio("libaio", MIB, 4).command(files.checkpoint.shards[0].path, 16 * MIB)
         assert storage._huge_nbytes_of(command) >= 0

@@ -57,6 +57,25 @@ def test_the_page_cache_stands_against_the_fastest_loader() -> None:
     assert "mine warm / fast" in said
 
 
+def test_only_the_two_that_are_judged_are_measured_again() -> None:
+    """The bar lies within the interval: more rounds of these two, until it does not or there were enough."""
+    rates = iter([1.9, 2.0, 1.8] * 100)
+    mine = entry("mine", "direct", True, *[1.9, 2.0, 1.8, 1.9] * 2)
+    mine.measure = lambda: next(rates) * GB
+    fio = entry("fio", "direct", False, *[2.0] * 8)
+    fio.measure = lambda: 2.0 * GB
+    slow = entry("slow", "direct", True, *[0.5] * 8)
+    said: list[str] = []
+    weights.decide([mine, fio, slow, *WARM], 4, said.append)
+    assert len(mine.rates) == len(fio.rates) == 8 + 4 * (weights.MOST - 1)
+    assert len(slow.rates) == 8
+    assert len(said) == weights.MOST - 1
+    fio.measure = mine.measure = lambda: 2.0 * GB
+    before = len(fio.rates)
+    weights.decide([entry("sure", "direct", True, *[2.0] * 8), fio, *WARM], 4, said.append)
+    assert len(fio.rates) == before
+
+
 def test_rounds_that_pick_do_not_judge() -> None:
     lucky = entry("lucky", "direct", True, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0)
     steady = entry("steady", "direct", True, *[2.0] * 6)

@@ -255,19 +255,17 @@ def test_loaders_that_read_past_the_page_cache_are_told(
     stage = load.Stage(where, plan.tensors(weights.checkpoint), target.Nowhere(0), ())
     loads = load.Loads(stage, Way(f"runai-{state}"), lambda: None, lambda: None)
     loads.moved, loads.resident, loads.after = [Counted(device, device)], [1.0], [1.0 if state == "warm" else 0.0]
-    verdict = through._judge(MIB, loads)
+    verdict = through.judge(MIB, loads)
     assert (verdict.path, verdict.proven) == (f"{path} + copy to nowhere", proven)
 
 
-def test_settings_of_loaders_are_made_before_they_start(weights: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.setattr(loaders, "missing", lambda loader: "")
+def test_settings_of_loaders_are_made_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNAI_STREAMER_CONCURRENCY", "1")
     for loader, (name, value) in loaders.BUFFERED.items():
         for buffered in (False, True):
             monkeypatch.setenv(name, "")  # so that it is taken back at the end
             monkeypatch.delenv(name)
-            loaders.make(Order(loader, (), buffered=buffered), weights.checkpoint)
+            loaders.tell(Order(loader, (), buffered=buffered))
             assert os.environ.get(name) == (value if buffered else None)
 
 

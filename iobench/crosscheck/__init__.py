@@ -14,6 +14,7 @@ NAMES = (
     "gather",
     "storage",
     "weights",
+    "memory",
     "gpu",
     "nccl",
     "rdma",

@@ -202,8 +202,7 @@ def load(stage: Stage, way: Way, sampler: Sampler) -> Loaded:
         timed = few(sampler, stage).host(operation, loads.prepare)
         loads.finish()
         stages = _stages(operation, loads, timed)
-    judged = proof.judge("warm" if loads.claims_warm else way.state, stage.nbytes, loads.worst, stage.files.filesystem,
-                         _worst_residency(loads))  # fmt: skip
+    judged = judge(loads)
     name = bound(stages, _source(loads), "memory" if isinstance(stage.target, Host) else "PCIe", _cpus(way))
     facts = loads.evidence() | {"alignment": operation.alignment, "stages": stages.evidence(), "bound": name or None}
     facts["host_growth_nbytes"] = peak.growth(before)
@@ -215,6 +214,13 @@ def load(stage: Stage, way: Way, sampler: Sampler) -> Loaded:
     notes = [*judged.notes, *_about_pages(pages), *_about_bound(stages, name), *stage.files.notes]
     verdict = proof.onto(judged, operation.ring is not None and way.method == "direct", stage.target.name)
     return Loaded(timed, verdict, facts, [*notes, *stage.plan.notes])
+
+
+def judge(loads: Loads) -> proof.Verdict:
+    """Return which way the loads' bytes went."""
+    state = WARM if loads.claims_warm else loads.way.state
+    stage = loads.stage
+    return proof.judge(state, stage.nbytes, loads.worst, stage.files.filesystem, _worst_residency(loads))
 
 
 def refuse_cold_memory(stage: Stage, way: Way) -> None:
@@ -292,11 +298,12 @@ def _stages(operation: Operation, loads: Loads, timed: Timed) -> Stages:
     alone: list[Lane] = [NowhereLane(lane.slots, None) for lane in made.lanes]
     reading = ring.Ring(made.requests, alone, made.pool, made.alignment, made.engine)
     with read.opened(loads.stage.files.checkpoint, operation.direct) as fds:
-        seconds = _seconds(lambda: reading.run(fds))
-    return replace(books, read=seconds, copy=_seconds(made.give))
+        seconds = seconds_of(lambda: reading.run(fds))
+    return replace(books, read=seconds, copy=seconds_of(made.give))
 
 
-def _seconds(operation: Callable[[], Any]) -> float:
+def seconds_of(operation: Callable[[], Any]) -> float:
+    """Return how long an operation takes once."""
     began = time.perf_counter()
     operation()
     return time.perf_counter() - began

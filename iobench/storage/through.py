@@ -78,7 +78,7 @@ def load(files: Files, way: Way, target: str, sampler: Sampler, deadline: float 
         loads.finish()
         facts = loads.evidence() | child.facts | watch.evidence()
     counted = kvikio or any(one.read_bytes for one in watch.kernel)  # others may go through nvidia-fs as well
-    verdict = watch.judge(stage.nbytes, loads) if counted else _judge(stage.nbytes, loads)
+    verdict = watch.judge(stage.nbytes, loads) if counted else judge(stage.nbytes, loads)
     why = _why(files, sampler) if way.how == "kvikio" and not verdict.path.startswith("gds") else []
     return Loaded(timed, verdict, facts, [*verdict.notes, *why, *files.notes])
 
@@ -145,7 +145,7 @@ def gds_stats(pid: int) -> GpuReads | None:
     return None
 
 
-def _judge(asked: int, loads: Loads) -> proof.Verdict:
+def judge(asked: int, loads: Loads) -> proof.Verdict:
     """Judge a loader that may go through the page cache or past it: by the device's bytes and what is cached after."""
     state = "warm" if loads.claims_warm else "cold"
     resident = (min if loads.claims_warm else max)(loads.resident, default=None)

@@ -87,13 +87,20 @@ def make(order: Order, checkpoint: Checkpoint) -> Loader:
         raise Unavailable(
             "two shards hold a tensor of one name, of which these loaders keep one: give one of the shards"
         )
-    if order.buffered and order.loader in BUFFERED:
-        name, value = BUFFERED[order.loader]
-        os.environ[name] = value
+    tell(order)
     kinds: dict[str, Callable[[Order, Checkpoint], Loader]] = {
         "safetensors": Safetensors, "fastsafetensors": Fastsafetensors, "runai": Runai,
     }  # fmt: skip
     return kinds[order.loader](order, checkpoint)
+
+
+def tell(order: Order) -> None:
+    """Make the settings that a loader reads from its environment."""
+    if order.loader == "runai":
+        os.environ["RUNAI_STREAMER_CONCURRENCY"] = str(order.threads)
+    if order.buffered and order.loader in BUFFERED:
+        name, value = BUFFERED[order.loader]
+        os.environ[name] = value
 
 
 class _Tensors:
@@ -200,10 +207,6 @@ class Fastsafetensors(_Tensors):
 
 class Runai(_Tensors):
     """runai-model-streamer, asked for tensors that the caller may keep; copied where an older one only lends them."""
-
-    def __init__(self, order: Order, checkpoint: Checkpoint) -> None:
-        os.environ["RUNAI_STREAMER_CONCURRENCY"] = str(order.threads)
-        super().__init__(order, checkpoint)
 
     def load(self) -> None:
         from runai_model_streamer import SafetensorsStreamer
