@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from iobench.crosscheck import nccl
+from iobench import topology
+from iobench.collectives.transport import Way
+from iobench.crosscheck import nccl, nccl_sweep
 from iobench.errors import IobenchError, UserError
 
 OUTPUT = """# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
@@ -60,7 +62,7 @@ def test_rows_cover_every_size_of_the_bar() -> None:
 
 @pytest.mark.parametrize(("ours", "met"), [(5.5e-6, True), (5.7e-6, False)])
 def test_verdict_by_the_median_of_the_rounds_ratios(ours: float, met: bool) -> None:
-    row = nccl.Row("nvlink", "graph", False, 8, [5.45e-6, 5.5e-6, 5.6e-6], [ours, ours, 9e-6])
+    row = nccl.Row("nvlink", "graph", False, 8, 2, "auto", [5.45e-6, 5.5e-6, 5.6e-6], [ours, ours, 9e-6])
     said: list[str] = []
     assert nccl.judge([row], said.append) is met
     assert ("PASS" if met else "FAIL") in said[1]
@@ -68,7 +70,7 @@ def test_verdict_by_the_median_of_the_rounds_ratios(ours: float, met: bool) -> N
 
 def test_no_row_is_no_pass() -> None:
     assert not nccl.judge([], lambda _: None)
-    small = nccl.Row("nvlink", "eager", False, 8, [1e-5], [2e-5])
+    small = nccl.Row("nvlink", "eager", False, 8, 2, "auto", [1e-5], [2e-5])
     assert not nccl.judge([small], lambda _: None)
 
 
@@ -85,5 +87,29 @@ def test_a_peer_that_fails_says_its_last_line(tmp_path: Path) -> None:
     program = tmp_path / "all_reduce_perf"
     program.write_text("#!/bin/sh\necho one >&2\necho Test NCCL failure >&2\nexit 3\n")
     program.chmod(0o755)
-    with pytest.raises(UserError, match="ended with status 3 in mode graph: Test NCCL failure"):
-        nccl._output(str(program), "graph", 2, "nvlink")
+    with pytest.raises(UserError, match=r"ended with status 3 \(.*all_reduce_perf\): Test NCCL failure"):
+        nccl.output([str(program)], Way("nvlink"))
+
+
+def test_numbers_of_ranks_are_the_users_or_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANKS", raising=False)
+    assert nccl._counts(8) == [8]
+    monkeypatch.setenv("RANKS", "2,4,8")
+    assert nccl._counts(8) == [2, 4, 8]
+    for wrong in ("16", "1", "two"):
+        monkeypatch.setenv("RANKS", wrong)
+        with pytest.raises(UserError, match=f"RANKS={wrong} names no numbers of ranks from 2 to 8"):
+            nccl._counts(8)
+
+
+@pytest.mark.parametrize(("ours", "met"), [(20.0, True), (31.0, False), (0.0, False)])
+def test_a_sweep_may_take_no_longer_than_the_peers(ours: float, met: bool) -> None:
+    said: list[str] = []
+    assert nccl_sweep.judge({"nccl-tests": 30.0, "iobench": ours}, said.append) is met
+    assert said[0].startswith("PASS" if met else "FAIL")
+
+
+def test_a_sweep_takes_the_transports_that_the_machine_has() -> None:
+    machines = Path(__file__).resolve().parents[1] / "topologies"
+    assert nccl_sweep._transports(topology.load(machines / "2x-h200.json")) == ["nvlink", "shm", "socket"]
+    assert nccl_sweep._transports(topology.load(machines / "1x-h200.json")) == []
