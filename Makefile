@@ -68,7 +68,7 @@ topology: $(READY) ## show this machine as a graph with limits
 PROBES := cxl numa pcie hbm p2p kv gemm dram loaded weights allreduce rdma null
 .PHONY: probe-nvlink probe-ib probe-gds
 probe-nvlink: $(READY) ## all-reduce over NVLink (NCCL)
-	@$(IOBENCH) run allreduce -a transport=nvlink $(ARGS)
+	@$(IOBENCH) run allreduce -a transport=nvlink --budget 65 $(ARGS)
 probe-ib: $(READY) ## all-reduce over InfiniBand or RoCE (NCCL)
 	@$(IOBENCH) run allreduce -a transport=ib $(ARGS)
 probe-gds: $(READY) ## weight loading into GPU memory: page cache, O_DIRECT, GPUDirect Storage, other loaders
@@ -131,8 +131,8 @@ crosscheck-gpu: $(READY) ## GPU copies and latencies beside nvbandwidth (from PA
 	@$(if $(PEER),PEER=$(PEER)) $(IOBENCH) crosscheck gpu $(ARGS)
 crosscheck-rdma: $(READY) ## latencies and bandwidth of verbs beside perftest, interleaved
 	@$(IOBENCH) crosscheck rdma $(ARGS)
-crosscheck-nccl: $(READY) ## all-reduce beside nccl-tests (from PATH or PEER=...), interleaved; TRANSPORT=nvlink|shm|socket
-	@$(if $(PEER),PEER=$(PEER)) $(if $(TRANSPORT),TRANSPORT=$(TRANSPORT)) $(IOBENCH) crosscheck nccl $(ARGS)
+crosscheck-nccl: $(READY) ## all-reduce beside nccl-tests (from PATH or PEER=...), interleaved; TRANSPORT=nvlink|shm|socket, RANKS=2,4,8, ALGO=ring|tree
+	@$(foreach name,PEER TRANSPORT RANKS ALGO,$(if $($(name)),$(name)=$($(name)))) $(IOBENCH) crosscheck nccl $(ARGS)
 crosscheck-repeat: $(READY) ## two runs in a row: does the second lie in the first's intervals?
 	@$(IOBENCH) crosscheck repeat $(ARGS)
 crosscheck-startup: $(READY) ## how long --help and list take

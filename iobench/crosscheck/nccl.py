@@ -232,7 +232,8 @@ def _our_round(table: Sequence[Row], graph: Topology, sampler: Sampler) -> None:
 def judge(table: Sequence[Row], say: Say) -> bool:
     """Say every row's two times and their ratio; True where there are rows with bars and all meet theirs."""
     say(
-        f"{'ranks':>5} {'mode':<9} {'place':>5} {'nbytes':>8} {'nccl-tests':>11} {'iobench':>11} {'algbw':>10}  ratio of times"
+        f"{'ranks':>5} {'mode':<9} {'place':>5} {'nbytes':>8} {'nccl-tests':>11} {'iobench':>11} {'algbw':>10}  "
+        "ratio of times"
     )
     met = []
     for row in table:
