@@ -56,7 +56,7 @@ def test_a_way_through_a_probe_has_its_target(name: str, words: str) -> None:
     probe, *assignments = words.replace("-a ", "").split()
     catalogue.probes.narrow(catalogue.probes.load(probe), assignments)
     assert name not in catalogue.probes.files()
-    recipe = rf"^probe-{name}: .*\n\t@\$\(IOBENCH\) run {re.escape(words)} \$\(ARGS\)$"
+    recipe = rf"^probe-{name}: .*\n\t@\$\(IOBENCH\) run {re.escape(words)}( --budget \d+)? \$\(ARGS\)$"
     assert re.search(recipe, (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
