@@ -44,7 +44,7 @@ def details(name: str, dirs: Iterable[str] = ()) -> str:
 def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str, Any]) -> str:
     """Return the points that a run would measure here, without measuring."""
     from iobench import plan, topology
-    from iobench.progress import format_point
+    from iobench.units import format_point
 
     made = plan.make(plan.Request(list(names), list(assignments), **options), topology.discover())
     lines = []

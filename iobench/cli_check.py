@@ -34,7 +34,7 @@ def check(runs: _Runs, against: _Against = None) -> None:
     if len(runs) > 1:
         raise typer.Exit(_check_many(runs, before))
     found = assess(load(runs[0]), before)
-    lines = [f"{finding.word:10} {finding.record.key}: {finding.sentence}" for finding in found]
+    lines = [f"{finding.word:10} {finding.point}: {finding.sentence}" for finding in found]
     typer.echo("\n".join([*lines, "", *found.summary]))
     raise typer.Exit(found.exit_status)
 

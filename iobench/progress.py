@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from iobench.plan import Job, Plan
 from iobench.record import Line
 from iobench.run import Observer
-from iobench.units import format_size
+from iobench.units import format_point
 
 
 class TerminalObserver(Observer):
@@ -96,11 +96,3 @@ class TerminalObserver(Observer):
 
     def _say(self, text: str, markup: bool = True) -> None:
         self._console.print(text, markup=markup, highlight=False, soft_wrap=True)
-
-
-def format_point(point: dict[str, Any]) -> str:
-    """Return a point as the user would write it: "kernel=copy nbytes=64 MiB threads=2"."""
-    return " ".join(
-        f"{name}={format_size(value) if name == 'nbytes' and isinstance(value, int) else value}"
-        for name, value in point.items()
-    )

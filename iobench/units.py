@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from typing import Any
 
 from iobench.errors import UserError
 
@@ -152,3 +153,11 @@ def _digits(value: float, digits: int = 3) -> str:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))))
     return f"{value:.{min(decimals, 9)}f}"
+
+
+def format_point(point: dict[str, Any]) -> str:
+    """Return a point as the user would write it: "kernel=copy nbytes=64 MiB threads=2"."""
+    return " ".join(
+        f"{name}={format_size(value) if name == 'nbytes' and isinstance(value, int) else value}"
+        for name, value in point.items()
+    )

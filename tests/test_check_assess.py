@@ -117,3 +117,8 @@ def test_the_exit_status_is_that_of_the_worst():
     assert assess(demo_run()).exit_status == 3  # it holds wrong data and an impossible rate
     assert assess(run_of(lines("p", POINT, None, status="failed", reason="EPERM"))).exit_status == 1
     assert assess(run_of(lines("p", POINT, None, status="skipped", reason="no GPU"))).exit_status == 0
+
+
+def test_a_finding_names_its_point_as_the_command_line_takes_it():
+    found = finding(400 * GB, nbytes=64 * MIB)
+    assert found.point == "allreduce op=all_reduce ranks=8 nodes=1 engine=nccl nbytes=64 MiB"

@@ -12,6 +12,7 @@ from iobench.check.expected import Standing, expect
 from iobench.check.judging import STATUSES, Verdict, judge, topology_of
 from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_WRONG_DATA
 from iobench.record import Record, Run, no_collections
+from iobench.units import format_point
 
 WORDS = (*STATUSES, "slow")  # slow: possible and proven, but below what was expected
 
@@ -34,6 +35,11 @@ class Finding:
     def below(self) -> bool:
         """Whether it is slower than its band or its baseline."""
         return any(standing is not None and standing.word == "below" for standing in (self.expected, self.baseline))
+
+    @property
+    def point(self) -> str:
+        """Which point it is, as the command line takes it."""
+        return f"{self.record.probe} {format_point(self.record.point)}".strip()
 
     @property
     def sentence(self) -> str:

@@ -40,7 +40,7 @@ class Gathered:
         self.good += found.exit_status == EXIT_OK
         self.warnings += run.warnings
         self.lines += [
-            f"{finding.word:10} {name}: {finding.record.key}: {finding.sentence}"
+            f"{finding.word:10} {name}: {finding.point}: {finding.sentence}"
             for finding in found
             if finding.word in _TOLD
         ]

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from iobench.progress import format_point
 from iobench.record import Record, Run
 from iobench.run import run as run_probes
-from iobench.units import format_seconds
+from iobench.units import format_point, format_seconds
 
 BAR = 0.9
 NEAR_FRACTION = 0.03

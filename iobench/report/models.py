@@ -20,6 +20,7 @@ _TEXT: dict[str, Callable[[float], str]] = {
     "bytes/s": format_rate,
     "bytes": lambda value: format_size(round(value)),
 }
+_OVER_RATES = ("loaded",)  # kinds whose curve is over a bandwidth, not over sizes
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def _name(one: Fitted) -> str:
 
 def _rows(one: Fitted, model: Model) -> list[tuple[str, ...]]:
     low, high = model.valid
-    valid = f"{format_size(low)} – {format_size(high)}"
+    text = format_rate if model.kind in _OVER_RATES else format_size
+    valid = f"{text(low)} – {text(high)}"
     error = percent(model.error) if math.isfinite(model.error) else "too few sizes"
     rows: list[tuple[str, ...]] = []
     for name, p in model.parameters.items():
