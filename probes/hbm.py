@@ -27,6 +27,7 @@ Cross-checked against the device's own peak (2 * memory clock * bus width / 8) a
 """
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,7 @@ _MOST_FRACTION = 0.85  # of the GPU's memory: the rest is the context's and othe
 _PRIME = 1_000_003
 _TRIALS = 3
 _GRAPH_OPS = 4
+_LARGE_NBYTES, _LARGE_SAMPLES = 64 * GIB, 3  # a pass takes 20 ms: so many in each launch
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -168,6 +170,8 @@ def _stream(point: dict[str, Any], sampler: "Sampler", device: "Device", stream:
     if point["kernel"] not in _CALLS:
         work.use(work.search(_trial(stream)) if shape == "auto" else Shape.parse(shape))
     work.begin()
+    if layout.moved >= _LARGE_NBYTES:
+        sampler = dataclasses.replace(sampler, min_samples=min(sampler.min_samples, _LARGE_SAMPLES))
     with gpu.watch([device]) as seen:
         if point["mode"] == "graph":
             timed = cuda.graph(sampler, work.enqueue, stream, ops=max(layout.slots, _GRAPH_OPS))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.errors import WrongData
-from iobench.units import KIB
+from iobench.units import KIB, MIB
 
 if TYPE_CHECKING:
     from iobench.gpu.device import Device
@@ -20,6 +21,7 @@ _MOST_GAPPED = 2048
 _CACHES_OVER = 2
 _LEAST_GRAPH, _MOST_GRAPH = 8, 256  # a launch queue must hold two graphs
 _EXCHANGE_THREADS = 1024
+_ROUNDED_NBYTES = 256 * MIB  # up to here a buffer is a power of two: pinning 128 MiB anew for each size takes a second
 _THREADS = 512  # threads of a block; one block per SM, as the kernel's registers allow
 
 
@@ -80,12 +82,12 @@ class Arena:
         self._held: dict[Hashable, tuple[contextlib.ExitStack, Any]] = {}
 
     def get(self, key: Hashable, nbytes: int, make: Callable[[int], contextlib.AbstractContextManager[Any]]) -> Any:
-        """Return what ``make(nbytes)`` yields, or what stands under ``key`` already if it is large enough."""
+        """Return what ``make`` yields for ``nbytes`` or somewhat more, or what stands under ``key`` if large enough."""
         if key in self._held and self._held[key][1].nbytes >= nbytes:
             return self._held[key][1]
         self.drop(key)
         stack = contextlib.ExitStack()
-        made = stack.enter_context(make(nbytes))
+        made = stack.enter_context(make(1 << (nbytes - 1).bit_length() if nbytes <= _ROUNDED_NBYTES else nbytes))
         self._stack.push(stack.__exit__)
         self._held[key] = (stack, made)
         return made
@@ -216,8 +218,8 @@ class Copy:
 
         found = np.zeros(nbytes, np.uint8)
         self._move(int(found.ctypes.data), self.dst.ptr, nbytes)
-        right = gpu.expected(nbytes, POISON).reshape(-1, self.layout.stride).copy()
-        right[:, : self.layout.nbytes] = gpu.expected(nbytes, SEED).reshape(right.shape)[:, : self.layout.nbytes]
+        right = _pattern(nbytes, POISON).reshape(-1, self.layout.stride).copy()
+        right[:, : self.layout.nbytes] = _pattern(nbytes, SEED).reshape(right.shape)[:, : self.layout.nbytes]
         wrong = np.flatnonzero(found != right.reshape(-1))
         if wrong.size:
             slot, byte = divmod(int(wrong[0]), self.layout.stride)
@@ -228,6 +230,14 @@ class Copy:
 
         gpu.memcpy(dst, src, nbytes, self.stream)
         self.stream.synchronize()
+
+
+@functools.lru_cache(4)
+def _pattern(nbytes: int, seed: int) -> Any:
+    """Return the pattern as an array that is not to be written: most messages with gaps have the same region."""
+    from iobench import gpu
+
+    return gpu.expected(nbytes, seed)
 
 
 def exchange(one: Copy, two: Copy) -> Callable[[int], Any]:

@@ -236,7 +236,9 @@ def _choose(side: Side, gate: Gate, least: float, most: int = MOST_OPS) -> int:
     gate.reset()
     ops = 1
     while True:
-        taken = min(side.sample(gate, ops) for _ in range(3))
+        taken = side.sample(gate, ops)
+        if taken < _LONG_SECONDS:
+            taken = min(taken, *(side.sample(gate, ops) for _ in range(2)))
         side.alone = max(taken, RESOLUTION) / ops
         if gate.late:
             return max(ops // 2, 1)  # the queue was full: fewer must do

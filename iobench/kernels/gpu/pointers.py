@@ -19,7 +19,7 @@ SINGLES = 4096
 _BATCH = 16  # loads per turn of the loop in chase.cu
 _PILOT_LOADS = 2048
 _WARM_NODES = 1 << 13  # up to 1 MiB each launch walks the cycle first: L1 is empty when a kernel starts
-_WALK_NODES = 1 << 20  # up to 128 MiB the cycle is walked once, so that the L2 holds what it can
+_WALK_NODES = 1 << 19  # up to 64 MiB, which an L2 may hold, the cycle is walked once so that it does
 _BIN = 20  # cycles
 
 

@@ -59,9 +59,11 @@ class RawKernel:
         seconds: Any = _seconds(self.name, args) + _LAUNCH_SECONDS
         if self.name == "gate":
             seconds = lambda begun: max(MACHINE.now - begun, 0.0)  # noqa: E731
-        MACHINE.put(stream.ptr, seconds, lambda line: self._run(grid[0], block[0], raw))
+        MACHINE.put(stream.ptr, seconds, lambda line: self._run(grid[0], block[0], raw, args))
 
-    def _run(self, blocks: int, threads: int, raw: list[bytes]) -> None:
+    def _run(self, blocks: int, threads: int, raw: list[bytes], args: Sequence[Any]) -> None:
+        for dst, src, nbytes, times in _copies(self.name, args):
+            MACHINE.count(dst, src, nbytes, times)
         kept = [ctypes.create_string_buffer(value, len(value)) for value in raw]
         self._launch(blocks, threads, (ctypes.c_void_p * max(len(kept), 1))(*map(ctypes.addressof, kept)))
 
@@ -77,16 +79,24 @@ def _seconds(name: str, args: Sequence[Any]) -> float:
     if kind in _STREAMS and unroll in "1248":
         arrays = _STREAMS[kind]
         return arrays * 8 * int(args[arrays]) * int(args[arrays + 3]) / MEMORY
-    if name.startswith("transfer_copy"):
-        dst, src, nbytes, _, _, _, repeats = map(int, args)
-        return int(repeats) * MACHINE.seconds_of(dst, src, nbytes)
-    if name.startswith("transfer_exchange"):
-        dst, src, nbytes, repeats = (int(args[n]) for n in (0, 1, 4, 8))
-        return 1.1 * repeats * MACHINE.seconds_of(dst, src, nbytes)
+    copies = _copies(name, args)
+    if copies:
+        return sum(times * MACHINE.seconds_of(dst, src, nbytes) for dst, src, nbytes, times in copies)
     if name in ("read_fp16", "read_int8", "read_fp8"):
         sequences, tokens, heads = (int(args[n]) for n in (7, 8, 9))
         return 2 * sequences * tokens * heads * 128 * (2 if name == "read_fp16" else 1) * 1.1 / MEMORY
     return 0.0
+
+
+def _copies(name: str, args: Sequence[Any]) -> list[tuple[int, int, int, int]]:
+    """Return target, source, bytes and number of messages that a kernel copies."""
+    if name == "transfer_copy":
+        dst, src, nbytes, _, _, _, repeats = map(int, args)
+        return [(dst, src, nbytes, repeats)]
+    if name == "transfer_exchange":
+        one, two, nbytes, repeats = map(int, args[:2]), map(int, args[2:4]), int(args[4]), int(args[8])
+        return [(*one, nbytes, repeats), (*two, nbytes, repeats)]
+    return []
 
 
 def _build(code: str) -> ctypes.CDLL:

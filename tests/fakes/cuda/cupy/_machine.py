@@ -5,6 +5,7 @@ They run in the order in which they were enqueued, when the host waits for somet
 have begun and ended on a GPU: the host takes LAUNCH seconds for each call, a command what its bytes take at the
 rates below. A gate holds its stream until the host waits.
 
+The rates are a hundredth of an H200's: what lasts a millisecond on the clock is few enough bytes for a CPU.
 FAKE_GPUS (JSON) describes the machine: count, memory, l2, sms, and busy: [[pid, per cent], ...].
 """
 
@@ -14,6 +15,7 @@ import ctypes
 import json
 import mmap
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from typing import Any
 DESCRIPTION: dict[str, Any] = {"count": 1, "memory": 512 << 20, "l2": 256 << 10, "sms": 4, "busy": []}
 DESCRIPTION |= json.loads(os.environ.get("FAKE_GPUS", "{}"))
 LAUNCH = 2e-6
-HOST_LINK, PEER_LINK, MEMORY = 55e9, 395e9, 4.4e12  # bytes/s
+HOST_LINK, PEER_LINK, MEMORY = 0.55e9, 3.95e9, 44e9  # bytes/s
 HOST = -1
 OUT_OF_MEMORY, INVALID_VALUE, NOT_READY, PEERS_ALREADY = 2, 1, 600, 704
 _NAMES = {OUT_OF_MEMORY: "cudaErrorMemoryAllocation", NOT_READY: "cudaErrorNotReady",
@@ -73,6 +75,7 @@ class Area:
 class Machine:
     def __init__(self) -> None:
         self.now = 0.0  # of the host
+        self.lock = threading.RLock()
         self.device = 0
         self.lines: dict[int, Line] = {0: Line(0, 0)}
         self.events: dict[int, Moment] = {}
@@ -103,13 +106,14 @@ class Machine:
         self.todo.extend(Command(line, self.now, command.seconds, command.work) for command in commands)
 
     def drain(self) -> None:
-        while self.todo:
-            command = self.todo.popleft()
-            line = command.line
-            begun = max(line.time, command.issued)
-            seconds = command.seconds(begun) if callable(command.seconds) else command.seconds
-            line.time = begun + seconds
-            command.work(line)
+        with self.lock:  # a thread that waits for another's command must not go on before that has run
+            while self.todo:
+                command = self.todo.popleft()
+                line = command.line
+                begun = max(line.time, command.issued)
+                seconds = command.seconds(begun) if callable(command.seconds) else command.seconds
+                line.time = begun + seconds
+                command.work(line)
 
     def wait(self, *times: float) -> None:
         self.now = max(self.now, *times)
@@ -149,15 +153,23 @@ class Machine:
         return None
 
     def seconds_of(self, dst: int, src: int, nbytes: int) -> float:
-        """Return how long the bytes take between two places; NVLinks count those between GPUs."""
-        ends = [area.device if (area := self.where(ptr, nbytes)) else HOST for ptr in (src, dst)]
-        if ends[0] == ends[1] != HOST:
+        """Return how long the bytes take between two places."""
+        source, target = self.ends(dst, src, nbytes)
+        if source == target != HOST:
             return 2 * nbytes / MEMORY
-        if HOST in ends:
-            return nbytes / HOST_LINK
-        for device, direction in zip(ends, (0, 1), strict=True):
-            self.carried[device][direction] += nbytes
-        return nbytes / PEER_LINK
+        return nbytes / (HOST_LINK if HOST in (source, target) else PEER_LINK)
+
+    def ends(self, dst: int, src: int, nbytes: int) -> tuple[int, int]:
+        """Return the devices that the bytes come from and go to."""
+        source, target = (area.device if (area := self.where(ptr, nbytes)) else HOST for ptr in (src, dst))
+        return source, target
+
+    def count(self, dst: int, src: int, nbytes: int, times: int = 1) -> None:
+        """Let the NVLinks count what goes from one GPU to another."""
+        source, target = self.ends(dst, src, nbytes)
+        if source != target and HOST not in (source, target):
+            self.carried[source][0] += nbytes * times
+            self.carried[target][1] += nbytes * times
 
 
 MACHINE = Machine()

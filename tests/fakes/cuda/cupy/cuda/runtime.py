@@ -105,10 +105,30 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     if kind != memcpyDefault or size < 0:
         raise CUDARuntimeError(INVALID_VALUE)
     seconds = 1.2e-6 + MACHINE.seconds_of(dst, src, size)
-    MACHINE.put(stream, seconds, lambda line: ctypes.memmove(dst, src, size))
+
+    def copy(line: Any) -> None:
+        MACHINE.count(dst, src, size)
+        ctypes.memmove(dst, src, size)
+
+    MACHINE.put(stream, seconds, copy)
     if MACHINE.lines[stream].captured is None and None in (MACHINE.where(dst), MACHINE.where(src)):
         MACHINE.drain()  # pageable memory: the call waits for its stream
         MACHINE.wait(MACHINE.lines[stream].time)
+
+
+def memcpy2DAsync(
+    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
+) -> None:
+    if kind not in (memcpyHostToDevice, memcpyDeviceToHost, memcpyDefault) or width > min(dpitch, spitch):
+        raise CUDARuntimeError(INVALID_VALUE)
+    for ptr, pitch in ((dst, dpitch), (src, spitch)):
+        MACHINE.where(ptr, (height - 1) * pitch + width)
+
+    def rows(line: Any) -> None:
+        for row in range(height):
+            ctypes.memmove(dst + row * dpitch, src + row * spitch, width)
+
+    MACHINE.put(stream, 1.2e-6 + MACHINE.seconds_of(dst, src, width) * height, rows)
 
 
 def memcpy(dst: int, src: int, size: int, kind: int) -> None:
