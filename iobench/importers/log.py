@@ -14,10 +14,11 @@ from iobench.errors import UserError
 from iobench.units import GIB, KIB, MIB, format_size
 
 MOST_NBYTES = 2 * GIB
-LONGEST_LINE = 64 * KIB  # longer ones are cut in ``lines`` (not in ``text``): no row of any tool is so long
+LONGEST_LINE = 4 * KIB  # longer ones are cut in ``lines`` (not in ``text``): no row of any tool is so long
 _UNPACKED_FACTOR = 200  # logs of one repeated line reach it, a bomb goes far beyond
 _UNPACKED_ALWAYS = 64 * MIB
 _CHUNK = 4 * MIB
+_MOST_BLANKS = 256  # in a row: more say nothing, and make patterns slow
 _HEAD = MIB
 _TAIL = 64 * KIB
 
@@ -28,6 +29,9 @@ _ESCAPES = re.compile(
 _CONTROL = bytes(code for code in [*range(9), 11, 12, *range(14, 32), 127])
 # C1 controls, direction overrides, line separators, the byte order mark: they change what a reader sees
 _INVISIBLE = re.compile("[\x80-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+_EMPTY_LINES = re.compile(r"\n(?:[ \t]{0,256}\n){8,}")
+_TOO_LONG = re.compile(f"[^\n]{{{LONGEST_LINE}}}")
+_BLANKS = re.compile(rb"[ \t]{%d,}" % _MOST_BLANKS)
 _WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
@@ -43,7 +47,7 @@ class Log:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines, number i + 1 at index i; each cut at 64 KiB."""
+        """The lines, number i + 1 at index i; each cut at 4 KiB."""
         lines = self.text.split("\n")
         if lines and not lines[-1]:
             lines.pop()
@@ -53,10 +57,11 @@ class Log:
 
     @cached_property
     def head(self) -> str:
-        """What a format recognises: the first MiB and the last 64 KiB."""
-        if len(self.text) <= _HEAD + _TAIL:
-            return self.text
-        return self.text[:_HEAD] + "\n" + self.text[-_TAIL:]
+        """What a format recognises: the first MiB and the last 64 KiB, long lines folded, of blank lines a few."""
+        text = self.text
+        if len(text) > _HEAD + _TAIL:
+            text = text[:_HEAD] + "\n" + text[-_TAIL:]
+        return _EMPTY_LINES.sub("\n\n\n", _TOO_LONG.sub(lambda match: match[0] + "\n", text))
 
 
 def load(path: Path) -> Log:
@@ -127,6 +132,8 @@ def _text(data: bytes, problems: list[str]) -> str:
     data = data.translate(None, _CONTROL)
     if b"\r" in data:
         data = _without_returns(data)
+    if b" " * _MOST_BLANKS in data or b"\t" in data:
+        data = _BLANKS.sub(b" " * _MOST_BLANKS, data)
     text = data.decode("utf-8", "replace")
     if text.isascii():
         return text

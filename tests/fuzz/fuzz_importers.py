@@ -4,7 +4,7 @@
 
 Seeds are the logs in tests/fixtures/logs and nvbandwidth's in tests/fixtures/nvbandwidth. Mutations know what logs
 are made of: lines are dropped, doubled, swapped, cut, tagged and spliced from other tools' logs, figures replaced by
-odd ones, bytes flipped.
+odd ones, bytes flipped; tables, headings, units, counts, JSON and XML are changed as such (``structures.py``).
 Exit status 1 and the input in ``fuzz-failure.log`` for a traceback, more than two seconds, or a run whose file is
 more than ten times the input or 1 KiB for each figure in it (a cell of a matrix has few bytes, a point has its facts).
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import random
 import re
+import resource
+import signal
 import sys
 import time
 import traceback
@@ -27,8 +29,10 @@ from iobench.errors import UserError  # noqa: E402
 from iobench.importers import write  # noqa: E402
 from iobench.importers.log import from_bytes  # noqa: E402
 from iobench.record import Run  # noqa: E402
+from tests.fuzz import structures  # noqa: E402
 
 SLOWEST = 2.0
+HANGS = 10.0
 GROWTH, PER_FIGURE, CONSTANT = 10, 1024, 65536
 _MOST = 200_000
 _NUMBER = re.compile(rb"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -113,7 +117,8 @@ def truncate(rng: random.Random, data: bytes, _other: bytes) -> bytes:
     return data[: rng.randrange(len(data) + 1)]
 
 
-MUTATIONS = (*map(_lines, (drop, double, swap, cut, tag)), figure, figure, flip, splice, truncate)
+PLAIN = (*map(_lines, (drop, double, swap, cut, tag)), figure, figure, flip, splice, truncate)
+MUTATIONS = (*PLAIN, *structures.MUTATIONS)
 
 
 def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
@@ -129,10 +134,16 @@ def size_of(run: Run) -> int:
     return len(run.header.to_json()) + sum(len(write.compact(line)) for record in run for line in record.lines)
 
 
+def _stop(_number: int, _frame: object) -> None:
+    raise TimeoutError(f"more than {HANGS:.0f} s of CPU: a hang")
+
+
 def problem(data: bytes) -> str:
     """Return "" where the importer behaves, else what it did."""
     started = time.process_time()
     size = 0
+    signal.signal(signal.SIGVTALRM, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, HANGS)
     try:
         log = from_bytes(data)
         size = size_of(importers.to_run(log, importers.read_log(log)))
@@ -141,6 +152,8 @@ def problem(data: bytes) -> str:
             return f"not one short line: {str(error)[:300]!r}"
     except Exception:  # noqa: BLE001 - the fuzzer's purpose: anything else is what it looks for
         return traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     spent = time.process_time() - started
     if spent > SLOWEST:
         return f"took {spent:.1f} s of CPU for {len(data)} bytes"
@@ -160,7 +173,10 @@ def main(seconds: float = 600.0, seed: int = 0) -> int:
             Path("fuzz-failure.log").write_bytes(data)
             sys.stdout.write(f"input {count} of seed {seed}: {found}\nthe input is in fuzz-failure.log\n")
             return 1
-    sys.stdout.write(f"{count} mutated logs of {len(corpus)}, {seconds:.0f} s of CPU, seed {seed}: none misbehaved\n")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    sys.stdout.write(
+        f"{count} mutated logs of {len(corpus)}, {seconds:.0f} s of CPU, {most} MiB, seed {seed}: none misbehaved\n"
+    )
     return 0
 
 

@@ -173,7 +173,7 @@ def _cell(value: Any) -> float | None:
 def json_in(text: str) -> dict[str, Any] | None:
     """Return the first object in the text that has nvbandwidth's shape; other words may stand around it."""
     decoder = json.JSONDecoder()
-    for place, match in enumerate(re.finditer(r"^\s*\{", text, re.MULTILINE)):
+    for place, match in enumerate(re.finditer(r"^[ \t]*\{", text, re.MULTILINE)):
         if place > 100:
             return None
         try:

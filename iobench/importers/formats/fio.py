@@ -62,7 +62,7 @@ def _documents(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     decoder = json.JSONDecoder()
     at = 0
     for _ in range(1000):
-        match = re.compile(r"^\s*\{", re.MULTILINE).search(text, at)
+        match = re.compile(r"^[ \t]*\{", re.MULTILINE).search(text, at)
         if match is None:
             return
         try:

@@ -15,11 +15,11 @@ from iobench.importers.log import Log
 TITLE = "gdscheck"
 STATE = True
 
-_DRIVER = re.compile(r"^\s*(NVMe P2PDMA|NVMe|NVMeOF|SCSI|ScaleFlux CSD|NVMesh|DDN EXAScaler|IBM Spectrum Scale|NFS|BeeGFS|ScaTeFS|WekaFS|Userspace RDMA|BlockDev|VAST NFS)\s*: *(\S.*?)\s*$", re.MULTILINE)  # fmt: skip  # noqa: E501
-_PROPERTY = re.compile(r"^\s*properties\.(use_compat_mode|force_compat_mode|use_pci_p2pdma|force_odirect_mode) *: *(true|false)\s*$", re.MULTILINE)  # fmt: skip  # noqa: E501
-_RELEASE = re.compile(r"^\s*GDS release version: *([\w.]+)", re.MULTILINE)
-_PLATFORM = re.compile(r"^\s*Platform verification (succeeded|error.*)$", re.MULTILINE)
-_IOMMU = re.compile(r"^\s*IOMMU *: *(\w+)\s*$", re.MULTILINE)
+_DRIVER = re.compile(r"^[ \t]*(NVMe P2PDMA|NVMe|NVMeOF|SCSI|ScaleFlux CSD|NVMesh|DDN EXAScaler|IBM Spectrum Scale|NFS|BeeGFS|ScaTeFS|WekaFS|Userspace RDMA|BlockDev|VAST NFS)\s*: *(\S.*?)[ \t]*$", re.MULTILINE)  # fmt: skip  # noqa: E501
+_PROPERTY = re.compile(r"^[ \t]*properties\.(use_compat_mode|force_compat_mode|use_pci_p2pdma|force_odirect_mode) *: *(true|false)[ \t]*$", re.MULTILINE)  # fmt: skip  # noqa: E501
+_RELEASE = re.compile(r"^[ \t]*GDS release version: *([\w.]+)", re.MULTILINE)
+_PLATFORM = re.compile(r"^[ \t]*Platform verification (succeeded|error.*)$", re.MULTILINE)
+_IOMMU = re.compile(r"^[ \t]*IOMMU *: *(\w+)[ \t]*$", re.MULTILINE)
 _NO_OPS = {("NFS", "p2pdma")}  # the new grammar lists it, and cuFile never takes it
 
 

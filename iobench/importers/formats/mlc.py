@@ -19,7 +19,7 @@ from iobench.units import MB, NS
 TITLE = "Intel MLC"
 STATE = False
 
-_IDLE = re.compile(r"^\s*Each iteration took ([\d.]+) ?(?:core|base frequency|\w+) clocks \(\s*([\d.]+)\s*ns\)", re.MULTILINE)  # fmt: skip  # noqa: E501
+_IDLE = re.compile(r"^[ \t]*Each iteration took ([\d.]+) ?(?:core|base frequency|\w+) clocks \(\s*([\d.]+)\s*ns\)", re.MULTILINE)  # fmt: skip  # noqa: E501
 _TITLES = (
     ("idle", re.compile(r"^\s*Measuring idle latencies\b.*\(in ns\)")),
     ("peak", re.compile(r"^\s*Measuring (?:Peak Injection|Peak|Maximum) Memory Bandwidths for the system")),
@@ -27,7 +27,7 @@ _TITLES = (
     ("loaded", re.compile(r"^\s*Measuring Loaded Latencies for the system")),
     ("cache", re.compile(r"^\s*Measuring cache-to-cache transfer latency")),
 )
-_COLUMNS = re.compile(r"^\s*(?:Numa node|Socket|Memory node|Numa Node)\s+((?:\d+\s*)+)$", re.IGNORECASE)
+_COLUMNS = re.compile(r"^\s*(?:Numa node|Socket|Memory node|Numa Node)\s+(\d+(?:\s+\d+)*)\s*$", re.IGNORECASE)
 _ROW = re.compile(r"^\s*(\d{1,4})\s+((?:[\d.]+|-|N/A)(?:\s+(?:[\d.]+|-|N/A))*)\s*$")
 _PEAK = re.compile(
     r"^\s*(ALL Reads|\d+:\d+ Reads-Writes|Stream-triad like|All NT writes|[\w: -]{3,40}?)\s*:\s*([\d.]+)\s*$"

@@ -312,7 +312,7 @@ def _doubles(sizes: list[int]) -> bool:
 
 
 def _read_json(log: Log, imported: Imported) -> None:
-    for match in re.finditer(r"^\s*\{\s*$|^\s*\{\s*\"?test_info", log.text, re.MULTILINE):
+    for match in re.finditer(r"^[ \t]*\{[ \t]*$|^[ \t]*\{[ \t]*\"?test_info", log.text, re.MULTILINE):
         body = _balanced(log.text, log.text.index("{", match.start()))
         data = repaired(body) if body else None
         place = log.text.count("\n", 0, match.end()) + 1

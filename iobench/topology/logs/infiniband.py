@@ -10,8 +10,8 @@ from iobench.topology.logs.text import finding
 from iobench.topology.rdma import data_rate
 from iobench.units import from_gigabits
 
-_CA = re.compile(r"^[ \t]*CA '([^'\n]{1,64})'\s*$", re.MULTILINE)
-_PORT = re.compile(r"^[ \t]*Port ([0-9]{1,3}):\s*$", re.MULTILINE)
+_CA = re.compile(r"^[ \t]*CA '([^'\n]{1,64})'[ \t]*$", re.MULTILINE)
+_PORT = re.compile(r"^[ \t]*Port ([0-9]{1,3}):[ \t]*$", re.MULTILINE)
 _HCA = re.compile(r"^[ \t]*hca_id:[ \t]*(\S{1,64})[ \t]*$", re.MULTILINE)
 _IBV_PORT = re.compile(r"^[ \t]*port:[ \t]*([0-9]{1,3})[ \t]*$", re.MULTILINE)
 _FIELD = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z_ ]*):[ \t]*(.*?)[ \t]*$", re.MULTILINE)

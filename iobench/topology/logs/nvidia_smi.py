@@ -18,7 +18,7 @@ _ROW = re.compile(
     re.MULTILINE,
 )
 _MEMORY = re.compile(r"([0-9]+)MiB\s*/\s*([0-9]+)MiB")
-_GPU = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$", re.MULTILINE)
+_GPU = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])[ \t]*$", re.MULTILINE)
 _FIELD = re.compile(r"^( *)(\S.*?)\s*(?: : (.*))?$")
 
 
@@ -68,7 +68,7 @@ def _add_queries(text: str, graph: Topology) -> bool:
         if number is None:
             number = len(graph.of("gpu"))
         _add_query(graph, number, where, _fields(text[match.end() : end]))
-    attached = re.search(r"^Attached GPUs\s+: ([0-9]+)", text, re.MULTILINE)
+    attached = re.search(r"^Attached GPUs[ \t]+: ([0-9]+)", text, re.MULTILINE)
     if attached and starts and int(attached[1]) != len(starts):
         finding(graph, f"nvidia-smi -q says {attached[1]} GPUs and shows {len(starts)}: the log is cut")
     return bool(starts)

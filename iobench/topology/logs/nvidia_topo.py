@@ -23,7 +23,7 @@ _RELATION = re.compile(r"X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC|N/A|XPB|C2C")
 _PEER = re.compile(r"X|OK|CNS|GNS|TNS|NS|U|DR|N/A")
 _PEER_WORDS = {"OK", "CNS", "GNS", "TNS", "NS", "U", "DR"}
 _TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
-_LEGEND = re.compile(r"^\s*(NIC[0-9]+): (\S+)\s*$", re.MULTILINE)
+_LEGEND = re.compile(r"^[ \t]*(NIC[0-9]+): (\S+)[ \t]*$", re.MULTILINE)
 _MOST_LINKS = 18  # of one GPU, of any generation
 _MOST_DIRECT = 12  # between two GPUs wired to each other
 
