@@ -79,6 +79,11 @@ class Pairs:
             return f"({len(ratios)} rounds: {min(ratios):.3f} .. {max(ratios):.3f})"
         return f"({self.ratio.low:.3f} .. {self.ratio.high:.3f})"
 
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Both sides' figures over all rounds."""
+        return median(self.ours), median(self.peers)
+
     def _ratios(self) -> list[float]:
         pairs = zip(self.ours, self.peers, strict=True)
         return [peer / own if self.latency else own / peer for own, peer in pairs]
@@ -96,7 +101,7 @@ class Row(Pairs):
         if self.reason or not self.ours:
             return f"{self.name:<{_NAME}} {self.reason or 'gave no figure'}"
         show = format_seconds if self.latency else format_rate
-        ours, peers = show(median(self.ours)), show(median(self.peers))
+        ours, peers = map(show, self.middle)
         known = f"   {self.known}" if self.known else ""
         return (
             f"{self.name:<{_NAME}} {ours:>{_FIGURE}} {peers:>{_FIGURE}}  {self.ratio.median:.3f} {self.spread}{known}"

@@ -1,20 +1,24 @@
 """RDMA beside perftest (ib_write_lat, ib_send_lat, ib_read_lat, ib_write_bw): the same port, GID and sizes, in turns.
 
-Both run two processes on this host's first active port. perftest's figure is its t_typical (the median) or its average
-bandwidth; what it measures differs a little, and each row says how.
+Both run two processes on this host's first active port, on the same two CPUs. A latency is the median of the samples of
+all rounds together (perftest's with --report-unsorted): each round makes new queue pairs and memory on both sides, and
+how fast those are is luck, most of all under an emulator, where one round's median can be twice another's. A bandwidth
+is perftest's average. What it measures differs a little, and each row says how.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iobench.crosscheck.peer import Row, find, heading, in_turns
 from iobench.errors import UserError
@@ -25,8 +29,11 @@ from iobench.topology import discover
 from iobench.topology.sysfs import Tree
 from iobench.units import MIB, US, format_size
 
+if TYPE_CHECKING:
+    from iobench.stats import Interval
+
 BAR = 1.5  # times perftest's typical latency: on emulated ports no finer bar means anything
-ROUNDS, QUICK_ROUNDS = 9, 3
+ROUNDS, QUICK_ROUNDS = 8, 3
 COUNT, QUICK_COUNT = 1000, 300
 TOOLS = {"write": "ib_write_lat", "send": "ib_send_lat", "read": "ib_read_lat"}
 SIZES, QUICK_SIZES = (8, 256, 4096, 65536), (8, 4096)
@@ -34,6 +41,9 @@ _STREAM, _DEPTH, _EVERY = (4096, 65536), 64, 16
 _INSTALL = "apt-get install perftest"
 _SECONDS = 60.0
 _TRIES, _BETWEEN = 20, 0.3
+_STARTS = 3  # of a server and its client: they miss each other now and then
+_DRAWS = 200
+_SAMPLE = re.compile(r"^\d+, (\d+(?:\.\d+)?)$", re.MULTILINE)
 _KNOWN = {
     "write": "perftest's clock runs from post to post: its own completion is inside",
     "send": "perftest's clock runs from post to post: its own completion is inside",
@@ -51,27 +61,71 @@ class Peer:
     port: int
     gid: int
 
-    def run(self, tool: str, *arguments: str) -> list[str]:
-        """Return the words of the last row of figures; [] where it gave none."""
+    def run(self, tool: str, *arguments: str) -> str:
+        """Return what the client printed, once that has a row of figures; "" where it never had."""
         program = find(tool) or tool
-        number = _free_port()
-        command = [program, "-d", self.device, "-i", str(self.port), "-F", "-p", str(number), *arguments]
+        command = [program, "-d", self.device, "-i", str(self.port), "-F", *arguments]
         if self.gid >= 0:
             command += ["-x", str(self.gid)]
+        return next((text for _ in range(_STARTS) if (text := self._once(command))), "")
+
+    def _once(self, command: list[str]) -> str:
+        command = [*command, "-p", str(_free_port())]
         # a server whose client misses it waits for ever
         with subprocess.Popen(_on_cpu(1, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             try:
                 for _ in range(_TRIES):
                     time.sleep(_BETWEEN)
                     text = _output(_on_cpu(0, [*command, "127.0.0.1"]))
-                    if row := figures(text):
-                        return row
+                    if figures(text):
+                        return text
                     if server.poll() is not None:
-                        return []
+                        return ""
             finally:
                 if server.poll() is None:
                     server.kill()
-        return []
+        return ""
+
+
+@dataclass
+class Pooled(Row):
+    """A row of latencies: the rounds' samples in seconds, of this side and of the peer."""
+
+    mine: list[list[float]] = field(default_factory=list, kw_only=True)
+    theirs: list[list[float]] = field(default_factory=list, kw_only=True)
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """The medians of all samples together."""
+        return _pooled(self.mine), _pooled(self.theirs)
+
+    @cached_property
+    def ratio(self) -> Interval:  # type: ignore[override]
+        """The peer's pooled median over this side's, with the interval of a bootstrap that draws whole rounds."""
+        import numpy as np
+
+        from iobench.stats import Interval
+
+        rng = np.random.default_rng(0)
+        drawn = []
+        for picks in rng.integers(0, len(self.mine), (_DRAWS, len(self.mine))):
+            drawn.append(_pooled([self.theirs[n] for n in picks]) / _pooled([self.mine[n] for n in picks]))
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        mine, theirs = self.middle
+        return Interval(theirs / mine, float(low), float(high), sum(map(len, self.mine)), len(self.mine))
+
+    @property
+    def spread(self) -> str:
+        """Return the interval, and how far one round's ratio was from another's."""
+        rounds = self._ratios()
+        apart = f"single rounds {min(rounds):.2f} .. {max(rounds):.2f}"
+        return f"({self.ratio.low:.3f} .. {self.ratio.high:.3f}; {apart})"
+
+
+def _pooled(rounds: list[list[float]]) -> float:
+    import numpy as np
+
+    return float(np.median(np.concatenate([np.asarray(each) for each in rounds])))
 
 
 def run(say: Say, quick: bool = False) -> bool:
@@ -97,17 +151,17 @@ def _bandwidth(pair: Pair, peer: Peer, nbytes: int) -> Row:
     return row
 
 
-def _latencies(pair: Pair, peer: Peer, say: Say, quick: bool) -> list[Row]:
+def _latencies(pair: Pair, peer: Peer, say: Say, quick: bool) -> list[Pooled]:
     say(heading("perftest"))
     rows = []
     count, rounds = (QUICK_COUNT, QUICK_ROUNDS) if quick else (COUNT, ROUNDS)
     for verb, tool in TOOLS.items():
         for nbytes in QUICK_SIZES if quick else SIZES:
-            row = Row(f"{verb} {format_size(nbytes)}", latency=True, known=_KNOWN[verb])
+            row = Pooled(f"{verb} {format_size(nbytes)}", latency=True, known=_KNOWN[verb])
             in_turns(
                 row,
-                lambda v=verb, n=nbytes: _latency(pair, Setup(v, n), count),  # type: ignore[misc]
-                lambda t=tool, n=nbytes: _perftest_latency(peer, t, n, count),  # type: ignore[misc]
+                lambda to=row.mine, v=verb, n=nbytes: _kept(to, _latency(pair, Setup(v, n), count)),  # type: ignore[misc]
+                lambda to=row.theirs, t=tool, n=nbytes: _kept(to, _perftest_latency(peer, t, n, count)),  # type: ignore[misc]
                 rounds,
             )
             say(row.text())
@@ -115,13 +169,19 @@ def _latencies(pair: Pair, peer: Peer, say: Say, quick: bool) -> list[Row]:
     return rows
 
 
-def _judge(rows: list[Row], say: Say) -> bool:
+def _kept(where: list[list[float]], samples: list[float]) -> float:
+    """Keep a round's samples; return their median, 0 of none."""
+    where.append(samples)
+    return median(samples) if samples else 0.0
+
+
+def _judge(rows: list[Pooled], say: Say) -> bool:
     """Say whether each latency is within the bar and whether both sides order the sizes alike."""
-    missed = [row.name for row in rows if not row.ours or 1 / row.ratio.median > BAR]
+    missed = [row.name for row in rows if row.reason or 1 / row.ratio.median > BAR]
     orders = []
     for verb in TOOLS:
-        mine = [row for row in rows if row.name.startswith(f"{verb} ") and row.ours]
-        orders.append(_order([median(row.ours) for row in mine]) == _order([median(row.peers) for row in mine]))
+        both = [row.middle for row in rows if row.name.startswith(f"{verb} ") and not row.reason]
+        orders.append(_order([mine for mine, _ in both]) == _order([theirs for _, theirs in both]))
     rest = f": not {', '.join(missed)}" if missed else ""
     say(f"{'FAIL' if missed else 'PASS'}: typical latency at most {BAR} times perftest's{rest}")
     say(f"{'PASS' if all(orders) else 'FAIL'}: larger messages take longer on both sides in the same order")
@@ -132,11 +192,11 @@ def _order(values: list[float]) -> list[int]:
     return sorted(range(len(values)), key=values.__getitem__)
 
 
-def _latency(pair: Pair, setup: Setup, count: int) -> float:
+def _latency(pair: Pair, setup: Setup, count: int) -> list[float]:
     pairing.join(pair, setup, setup)
     pair.call("exchange", measure.seconds_for(setup.nbytes, 8), count=8, verify=True)
     durations = pair.call("exchange", measure.seconds_for(setup.nbytes, count), count=count, verify=False)[0]
-    return float(median(durations)) * 1e-9 / (1 if setup.verb == "read" else 2)
+    return [nanoseconds * 1e-9 / (1 if setup.verb == "read" else 2) for nanoseconds in durations]
 
 
 def _stream(pair: Pair, nbytes: int) -> float:
@@ -150,21 +210,27 @@ def _stream(pair: Pair, nbytes: int) -> float:
     return float(count * nbytes / ((last - first) * 1e-9))
 
 
-def _perftest_latency(peer: Peer, tool: str, nbytes: int, count: int) -> float | None:
-    row = peer.run(tool, "-s", str(nbytes), "-n", str(count))
-    return float(row[4]) * US if len(row) > 4 else None
+def _perftest_latency(peer: Peer, tool: str, nbytes: int, count: int) -> list[float]:
+    return samples(peer.run(tool, "-s", str(nbytes), "-n", str(count), "-U"))
 
 
 def _perftest_bandwidth(peer: Peer, nbytes: int) -> float | None:
-    row = peer.run("ib_write_bw", "-s", str(nbytes), "-n", str(8 * _DEPTH), "-t", str(_DEPTH), "-Q", str(_EVERY))
+    row = figures(
+        peer.run("ib_write_bw", "-s", str(nbytes), "-n", str(8 * _DEPTH), "-t", str(_DEPTH), "-Q", str(_EVERY))
+    )
     return float(row[3]) * MIB if len(row) > 3 else None  # "MB/sec" of perftest are MiB/s
 
 
+def samples(text: str) -> list[float]:
+    """Return the latencies of --report-unsorted in seconds, as they came."""
+    return [float(found) * US for found in _SAMPLE.findall(text)]
+
+
 def figures(text: str) -> list[str]:
-    """Return the words of the row below perftest's heading; [] where there is none."""
+    """Return the words of the row below perftest's last heading; [] where there is none."""
     lines = text.splitlines()
-    for number, line in enumerate(lines):
-        if line.lstrip().startswith("#bytes"):
+    for number in reversed(range(len(lines))):
+        if lines[number].lstrip().startswith("#bytes"):
             words = next((later.split() for later in lines[number + 1 :] if later.strip()[:1].isdigit()), [])
             return words if all(_is_number(word) for word in words) else []
     return []
@@ -177,8 +243,10 @@ def _is_number(word: str) -> bool:
 def _output(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{command[0]} did not come to an end ({error}): try it by hand") from error
+    except subprocess.TimeoutExpired:
+        return ""  # the two missed each other: they are started anew
+    except OSError as error:
+        raise UserError(f"{command[0]} could not be started ({error}): try it by hand") from error
     return done.stdout
 
 
