@@ -49,6 +49,8 @@ static unsigned long long nanoseconds_now() { return nanoseconds(); }
 static long long clock64() { return (long long)(nanoseconds() * 1.98); }
 static unsigned long long cycles_now() { return (unsigned long long)clock64(); }
 static unsigned sm_number() { return 0; }
+// A warp's lanes run one after another here: the first one begins the sum, the others add to it.
+static void sum_of_warp(unsigned long long sum, unsigned lane, unsigned long long* out) { *out = lane ? *out + sum : sum; }
 #define NEXT(cache, p) (p = *reinterpret_cast<unsigned long long*>(p), host_ns += 300)
 
 // What kv.cu does in PTX, written from the formats' definitions (IEEE 754 half, OCP FP8 E4M3), not from kv.cu.
