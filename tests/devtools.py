@@ -37,7 +37,7 @@ class Page:
     def __init__(self, url: str) -> None:
         match = re.fullmatch(r"ws://([^:/]+):(\d+)(/.*)", url)
         assert match, url
-        self._socket = socket.create_connection((match[1], int(match[2])), timeout=60)
+        self._socket = socket.create_connection((match[1], int(match[2])), timeout=300)
         self._buffer, self._last = b"", 0
         self.events: list[dict[str, Any]] = []
         key = base64.b64encode(os.urandom(16)).decode()
@@ -73,7 +73,7 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Page.navigate", url=url)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             assert time.monotonic() < deadline, "the page did not load"
             self.evaluate("1")
@@ -146,7 +146,7 @@ def browser() -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], port_file: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and process.poll() is None:
         if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
             return _first_tab(int(lines[0]))
@@ -158,6 +158,6 @@ def _first_tab(port: int) -> str:
     import urllib.request
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
+    with opener.open(f"http://127.0.0.1:{port}/json/list", timeout=120) as answer:
         tabs = json.load(answer)
     return next(str(tab["webSocketDebuggerUrl"]) for tab in tabs if tab["type"] == "page")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ _TEXT: dict[str, Callable[[float], str]] = {
     "bytes/s": format_rate,
     "bytes": lambda value: format_size(round(value)),
 }
+_SIZE = re.compile(r"\b(nbytes=)([0-9]+)\b")
 _OVER_RATES = ("loaded",)  # kinds whose curve is over a bandwidth, not over sizes
 
 
@@ -80,7 +82,8 @@ def _names(probe: str, names: list[str]) -> str:
 
 
 def _name(one: Fitted) -> str:
-    return ", ".join(part for part in (f"{one.probe} {one.series}".strip(), one.mode) if part)
+    series = _SIZE.sub(lambda found: f"{found[1]}{format_size(int(found[2]))}", one.series)
+    return ", ".join(part for part in (f"{one.probe} {series}".strip(), one.mode) if part)
 
 
 def _rows(one: Fitted, model: Model) -> list[tuple[str, ...]]:
