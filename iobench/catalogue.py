@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from iobench import probe as probes
 from iobench.errors import UserError
+from iobench.paths import data_dir
 from iobench.topology.graph import Topology
 from iobench.units import format_rate, format_size
 
@@ -41,21 +43,34 @@ def details(name: str, dirs: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str, Any]) -> str:
-    """Return the points that a run would measure here, without measuring."""
+def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str, Any], machine: str = "") -> str:
+    """Return the points that a run would measure here or on ``machine`` (a topology file), and how long it takes."""
     from iobench import plan, topology
-    from iobench.units import format_point
+    from iobench.progress import format_point
 
-    made = plan.make(plan.Request(list(names), list(assignments), **options), topology.discover())
-    lines = []
+    graph = topology.load(_topology_file(machine)) if machine else topology.discover()
+    made = plan.make(plan.Request(list(names), list(assignments), **options), graph)
+    lines = [f"on {graph.name}:"] if machine else []
     for probe in made.probes:
         if probe.name in made.unavailable:
             lines.append(f"{probe.name}: skipped: {made.unavailable[probe.name]}")
         lines += [f"{probe.name} {format_point(point)}" for point in made.points[probe.name]]
-    total = sum(len(points) for points in made.points.values())
+    total, jobs = sum(len(points) for points in made.points.values()), list(made.jobs())
+    least = sum(job.setup_seconds for job in jobs)
+    more = f", and about {least:.0f} s to set up" if least >= 1 else ""
     return "\n".join(
-        [*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate(made.jobs()):.0f} s"]
+        [*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate(jobs):.0f} s{more}"]
     )
+
+
+def _topology_file(name: str) -> Path:
+    """Return a topology file by its path, or by its name among those that ship with iobench."""
+    shipped = data_dir("topologies")
+    found = next((file for file in (Path(name), shipped / f"{name}.json") if file.is_file()), None)
+    if found is None:
+        known = sorted(file.stem for file in shipped.glob("*.json"))
+        raise UserError(f"no topology file {name}{probes.nearest(name, known)}: iobench topology --out writes one")
+    return found
 
 
 def path_text(graph: Topology, src: str | None, dst: str | None) -> str:

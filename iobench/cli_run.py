@@ -50,6 +50,9 @@ def run(
     probe_dirs: ProbeDirs = None,
     report: Annotated[bool, typer.Option(help="Write the report when measuring is done.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and stop.")] = False,
+    machine: Annotated[
+        str, typer.Option(metavar="FILE", help="With --dry-run: the machine of a topology file, not this one.")
+    ] = "",
     server: cli_remote.Serve = False,
     listen: cli_remote.Listen = "",
     connect: cli_remote.Connect = "",
@@ -69,8 +72,10 @@ def run(
     if dry_run:
         from iobench import catalogue
 
-        typer.echo(catalogue.dry_run(probes or [], assignments, options))
+        typer.echo(catalogue.dry_run(probes or [], assignments, options, machine))
         return
+    if machine:
+        raise UserError("--machine is for --dry-run: measuring is done on this machine; leave one out")
     if resume and (probes or axes or out):
         raise UserError("--resume goes on with what DIR holds: leave out probes, -a and --out")
     from iobench.ranks import job

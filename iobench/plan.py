@@ -60,6 +60,11 @@ class Job:
         """Return the time the probe itself would take for these points."""
         return len(self.points) * self.probe.point_seconds * (QUICK_SHARE if quick else 1.0)
 
+    @property
+    def setup_seconds(self) -> float:
+        """The seconds that processes and buffers take beside measuring, roughly; 0 where the probe does not say."""
+        return self.probe.setup_seconds(self.points) if self.probe.setup_seconds else 0.0
+
 
 @dataclass
 class Plan:

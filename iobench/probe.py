@@ -133,6 +133,7 @@ class Probe:
     points: Callable[[Topology, Mapping[str, tuple[Any, ...]]], Iterator[dict[str, Any]]]
     measure: Callable[[dict[str, Any], Sampler], Samples]
     matrices: tuple[Matrix, ...] = ()
+    setup_seconds: Callable[[list[dict[str, Any]]], float] | None = None
 
 
 def files(extra: Iterable[str | Path] = ()) -> dict[str, Path]:
@@ -200,6 +201,7 @@ def load_file(file: Path) -> Probe:
         points=module.points,
         measure=module.measure,
         matrices=tuple(getattr(module, "MATRICES", ())),
+        setup_seconds=getattr(module, "setup_seconds", None),
     )
 
 

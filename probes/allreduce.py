@@ -85,6 +85,8 @@ _PLAN = {
     ("torch", "eager", "yes"): False,
 }
 _FREE = ("algo", "proto", "gdr")
+_START_SECONDS = {"nccl": 3.0, "torch": 6.0, "gloo": 3.0}  # imports, contexts, communicators
+_EACH_SECONDS = 0.05
 
 
 def points(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -107,6 +109,14 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     from iobench.collectives import gpus
 
     return gpus.measure(point, sampler, _gpu_names(sampler.topology)[: point["ranks"] // point["nodes"]])
+
+
+def setup_seconds(points: list[dict[str, Any]]) -> float:
+    """Return roughly what one launch takes beside measuring: groups of processes, buffers and checks of each point."""
+    names = ("engine", "transport", "ranks", "nodes", *_FREE)
+    groups = itertools.groupby(points, key=lambda point: [point.get(name) for name in names])
+    started = sum(_START_SECONDS[engine] + 0.1 * ranks for (engine, _, ranks, *_), _ in groups)
+    return float(started + _EACH_SECONDS * len(points))
 
 
 def _on_cpus(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:

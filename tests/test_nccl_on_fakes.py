@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -97,16 +96,6 @@ def test_a_way_that_was_not_taken_is_no_number(measure: Measure, asked: str, tak
     done, found = measure(f"transport={asked}", "mode=graph", "inplace=no", "nbytes=8", FAKE_WAY=taken)
     assert done.returncode == 1
     assert [(line.status, line.reason, line.seconds) for line in found] == [("failed", words, [])]
-
-
-def test_infiniband_asked_for_and_not_taken(measure: Measure, tmp_path: Path) -> None:
-    graph = json.loads((ROOT / "topologies" / "2x-h200.json").read_text())
-    graph["nodes"].append({"id": "port:mlx5_0/1", "kind": "port", "attrs": {"state": "ACTIVE"}})
-    machine = tmp_path / "ported.json"
-    machine.write_text(json.dumps(graph))
-    done, found = measure("transport=ib", "mode=graph", "inplace=no", "nbytes=8", FAKE_MACHINE=str(machine))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert [line.reason for line in found] == ["NotTaken: asked ib, NCCL chose socket (No device found)"]
 
 
 def test_wrong_data_ends_with_status_3_and_the_other_points_are_kept(measure: Measure) -> None:

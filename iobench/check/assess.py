@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from iobench.check import pairs
 from iobench.check.baseline import hold_against
 from iobench.check.classes import machine_of
 from iobench.check.expected import Standing, expect
@@ -56,6 +57,7 @@ class Assessment:
     machine: str
     joined: int
     baseline: str = ""
+    matrices: tuple[pairs.Matrix, ...] = ()
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -66,7 +68,8 @@ class Assessment:
         statuses = {finding.verdict.status for finding in self.findings}
         if statuses & {"wrong", "impossible"}:
             return EXIT_WRONG_DATA
-        return EXIT_FAILED if any(finding.word in ("slow", "failed") for finding in self.findings) else EXIT_OK
+        bad = any(finding.word in ("slow", "failed") for finding in self.findings)
+        return EXIT_FAILED if bad or any(matrix.slow for matrix in self.matrices) else EXIT_OK
 
     @property
     def summary(self) -> list[str]:
@@ -86,7 +89,7 @@ class Assessment:
         doubtful = sum(bool(finding.verdict.doubt) for finding in self.findings)
         if doubtful:
             lines.append(f"doubtful: {doubtful} above what packet headers leave of a link; see their lines")
-        return lines
+        return [*lines, *(matrix.sentence for matrix in self.matrices)]
 
 
 def assess(run: Run, against: Run | None = None) -> Assessment:
@@ -96,7 +99,8 @@ def assess(run: Run, against: Run | None = None) -> Assessment:
     joined = sum(finding.baseline is not None for finding in findings)
     name = f"{against.machine} {against.header.created}".strip() if against else ""
     machine = machine_of(run, topology_of(run))
-    return Assessment(tuple(findings), machine.id if machine else "", joined, name)
+    matrices = pairs.matrices(finding.record for finding in findings if finding.verdict.usable)
+    return Assessment(tuple(findings), machine.id if machine else "", joined, name, tuple(matrices))
 
 
 def _findings(run: Run, before: Mapping[str, Record]) -> list[Finding]:

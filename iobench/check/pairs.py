@@ -1,0 +1,90 @@
+"""Whether all pairs of GPUs are alike, and which link is the odd one: a matrix of one machine judged by itself.
+
+Pairs that differ in nothing but their two ends are compared by time with the median of all of them. A machine whose
+GPUs all hang on the same switches has pairs within 2 %; one lane or link less shows in all pairs of one end, one bad
+way in one pair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from iobench.record import Record
+from iobench.units import MIB, format_point
+
+LIMIT = 0.02
+_AXES = ("gpu", "peer")
+_LEAST_PAIRS, _LEAST_NBYTES = 3, MIB  # smaller messages show launches, not links
+_NAMED = 6  # pairs named in one sentence
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Pairs at one point: ``excess`` is each pair's time over the median of all, less 1."""
+
+    point: str
+    excess: Mapping[tuple[str, str], float]
+
+    @property
+    def odd(self) -> dict[tuple[str, str], float]:
+        """The pairs that are further than LIMIT from the median."""
+        return {pair: excess for pair, excess in self.excess.items() if abs(excess) > LIMIT}
+
+    @property
+    def slow(self) -> bool:
+        """Whether a pair takes longer than it may."""
+        return any(excess > LIMIT for excess in self.excess.values())
+
+    @property
+    def sentence(self) -> str:
+        """All pairs alike, or the odd end, or the odd pairs."""
+        count, odd = len(self.excess), self.odd
+        if not odd:
+            worst = max(map(abs, self.excess.values()))
+            return f"{self.point}: all {count} pairs lie within {worst:.1%} of their median"
+        end = self._end(odd)
+        if end:
+            among = [excess for pair, excess in odd.items() if end in pair]
+            told = f"all its {len(among)} pairs {_differ(among)} the median of {count} pairs"
+            return f"{self.point}: GPU {end} is odd: {told}"
+        pairs = sorted(odd, key=lambda pair: -abs(odd[pair]))
+        told = ", ".join(f"{a} and {b} {_differ([odd[a, b]])}" for a, b in pairs[:_NAMED])
+        more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+        return f"{self.point}: {len(odd)} of {count} pairs are odd: {told}{more} the median"
+
+    def _end(self, odd: Mapping[tuple[str, str], float]) -> str:
+        """Return the one end that all odd pairs share where all its pairs are odd, else ""."""
+        shared = Counter(end for pair in odd for end in set(pair))
+        whole = Counter(end for pair in self.excess for end in set(pair))
+        found = [end for end, times in shared.items() if times == len(odd) == whole[end] and times > 1]
+        return found[0] if len(found) == 1 else ""
+
+
+def matrices(records: Iterable[Record]) -> list[Matrix]:
+    """Return the matrices of the run's sound points, of three pairs or more, in the order first seen."""
+    times: dict[str, dict[tuple[str, str], float]] = {}
+    for record in records:
+        pair = tuple(str(record.point.get(axis, "")) for axis in _AXES)
+        large = int(record.point.get("nbytes") or 0) >= _LEAST_NBYTES
+        if large and all(pair) and record.used and not record.wrong_data and record.median > 0:
+            times.setdefault(_without_ends(record), {})[pair[0], pair[1]] = record.median
+    return [_matrix(point, found) for point, found in times.items() if len(found) >= _LEAST_PAIRS]
+
+
+def _without_ends(record: Record) -> str:
+    rest: dict[str, Any] = {name: value for name, value in record.point.items() if name not in _AXES}
+    return f"{record.probe} {format_point(rest)}".strip()
+
+
+def _matrix(point: str, times: Mapping[tuple[str, str], float]) -> Matrix:
+    middle = median(times.values())
+    return Matrix(point, {pair: seconds / middle - 1 for pair, seconds in times.items()})
+
+
+def _differ(excess: list[float]) -> str:
+    worst = max(excess, key=abs)
+    return f"take {abs(worst):.1%} {'longer' if worst > 0 else 'less'} than"
