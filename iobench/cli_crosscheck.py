@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -19,4 +21,11 @@ def crosscheck(
 
     check_it = crosschecks.find(name)
     crosschecks.use(name, peer)
+    signal.signal(signal.SIGTERM, _terminate)
     raise typer.Exit(EXIT_OK if check_it(typer.echo, quick) else EXIT_FAILED)
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    """End as after Ctrl-C: what was written for the comparison goes, the peers end."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)

@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from iobench.errors import UserError
+from iobench.storage import scratch
 from iobench.storage.checkpoint import Checkpoint, open_checkpoint
 from iobench.storage.verify import sums
 from iobench.units import format_size
@@ -74,14 +74,14 @@ def made(folder: str | Path, nbytes: int, shards: int, model: str = LLAMA_3_8B) 
     Raises UserError, with the figures, where the space doesn't suffice or the folder can't be written.
     """
     check_room(folder, nbytes)
-    try:
-        where = Path(tempfile.mkdtemp(prefix="iobench-weights-", dir=folder))
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --scratch") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            where = stack.enter_context(scratch.folder(folder))
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {folder}: {error.strerror}; choose another folder with --scratch"
+            ) from error
         yield _write_all(where, nbytes, shards, model)
-    finally:
-        shutil.rmtree(where, ignore_errors=True)
 
 
 def check_room(folder: str | Path, nbytes: int) -> None:
