@@ -454,3 +454,22 @@ def test_nvbandwidth_that_ended_before_its_first_case() -> None:
     text = "nvbandwidth Version: v0.8\n\nNVML_ERROR: [Not Found] in expression nvmlDeviceGetHandleByUUID\n"
     with pytest.raises(UserError, match="no row of nvbandwidth"):
         of_text(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [("Atomic CMP_AND_SWAP", "atomic_cas"), ("Atomic FETCH_AND_ADD", "atomic_fadd"), ("Atomic", "atomic")],
+)
+def test_perftest_atomics_are_told_apart(words: str, verb: str) -> None:
+    text = f"                    {words} Latency Test\n Connection type : RC\n"
+    text += " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\n"
+    text += " 8       1000          3.00           9.00         4.50                5.00           0.50\n"
+    (record,) = of_text(text)
+    assert record.point["verb"] == verb
+    assert record.first.moved_rule == "the whole round trip"
+
+
+def test_nvbandwidth_that_waives_its_only_case_says_so() -> None:
+    text = "nvbandwidth Version: v0.2\n\nWaiving device_to_device_memcpy_write_ce.\n"
+    with pytest.raises(UserError, match=r"device_to_device_memcpy_write_ce.*[Ww]aived"):
+        of_text(text)

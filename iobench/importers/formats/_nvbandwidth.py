@@ -18,6 +18,7 @@ from iobench.units import MIB
 NAME = "nvbandwidth"
 WRONG = "Invalid value when checking the pattern"
 _RUNNING = re.compile(r"^Running ([A-Za-z0-9_]+)\.\s*$")
+_WAIVING = re.compile(r"^Waiving ([A-Za-z0-9_]+)\.\s*$")  # up to 0.2, in place of "Running"
 _WAIVED = re.compile(r"^(?:Waived|ERROR|Error|Not Found)\b:?\s*(.*)$")
 _SUM = re.compile(r"^SUM ([A-Za-z0-9_]+) ([0-9.eE+-]+)\s*$")
 _TITLE = re.compile(r"\((?:row|column)\)|\(GB/s\)|\(ns\)|simultaneous write CE BW", re.IGNORECASE)
@@ -98,6 +99,10 @@ class _Reader:
             self.nbytes = int(command[1]) * MIB
         if running := _RUNNING.match(line):
             done, self.case = self.case, Case(running[1], number=number, nbytes=self.nbytes)
+            self.title, self.in_table = "", False
+            return done
+        if waiving := _WAIVING.match(line):
+            done, self.case = self.case, Case(waiving[1], number=number, reason="Waived by nvbandwidth")
             self.title, self.in_table = "", False
             return done
         if summed := _SUM.match(line):

@@ -2,6 +2,8 @@
 
 The words of its titles changed between versions; the rows did not. "MB/sec" are 1,000,000 bytes, as it says itself.
 MLC states means only, and where it could not switch the prefetchers off, its latency is that of random access.
+Options that change what is measured (-Wn the mix, -r and -U random access) are told from the line that repeats them;
+runs under different options are different points.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iobench.importers.formats._rows import keep, number, rated, timed, untag
-from iobench.importers.imported import Imported
+from iobench.importers.imported import Imported, tell_apart
 from iobench.importers.log import Log
 from iobench.record import Line
 from iobench.units import MB, NS
@@ -34,6 +36,13 @@ _PEAK = re.compile(
 )
 _LOADED = re.compile(r"^\s*(\d{1,6})\s+([\d.]+)\s+([\d.]+)\s*$")
 _TRAFFIC = re.compile(r"^\s*Using (.+?) traffic type")
+_COMMAND = re.compile(r"^\s*Command line parameters:([^\n]*)")
+_BANNER = "Memory Latency Checker"
+# what -Wn asks of the threads that load the memory; other numbers keep theirs
+_MIXES = {
+    "2": "2:1 reads-writes", "3": "3:1 reads-writes", "5": "1:1 reads-writes", "6": "0:1 reads-nt-writes",
+    "7": "2:1 reads-nt-writes", "8": "1:1 reads-nt-writes", "10": "triad", "19": "9:1 reads-writes",
+}  # fmt: skip
 _AGGREGATE = "mean over MLC's measuring time"
 _RATIOS = {"ALL Reads": "read", "Stream-triad like": "triad"}
 
@@ -47,6 +56,9 @@ class State:
     traffic: str = ""
     access: str = ""
     rows: int = 0
+    options: str = ""  # of the command line, as MLC repeats it
+    mix: str = ""
+    random: bool = False
 
 
 def recognise(head: str) -> float:
@@ -69,12 +81,25 @@ def read(log: Log) -> Imported:
     for place, raw in enumerate(log.lines, start=1):
         _line(imported, state, place, untag(raw).replace("|", " "))
     _end(imported, state)
+    tell_apart(imported.lines, lambda line: {"options": line.evidence.get("options") or "none"})
     if imported.lines:
         imported.normalise("MLC's MB/sec are 1,000,000 bytes per second")
     return imported
 
 
 def _line(imported: Imported, state: State, place: int, line: str) -> None:
+    before = len(imported.lines)
+    _take(imported, state, place, line)
+    for made in imported.lines[before:]:
+        made.evidence |= {"options": state.options} if state.options else {}
+
+
+def _take(imported: Imported, state: State, place: int, line: str) -> None:
+    command = _COMMAND.match(line)
+    if command or _BANNER in line:  # another start of MLC
+        _end(imported, state)
+        _options(state, command[1] if command else "")
+        return
     for part, pattern in _TITLES:
         if pattern.match(line):
             _end(imported, state)
@@ -83,7 +108,7 @@ def _line(imported: Imported, state: State, place: int, line: str) -> None:
             state.traffic, state.access = "", access[1] if access else ""
             return
     if idle := _IDLE.match(line):
-        point = {"kernel": "chase", "measured": "idle"}
+        point = {"kernel": "chase", "measured": "idle", **_access(state)}
         _keep(imported, timed("dram", point, (number(idle[2]) or 0.0) * NS, mode="chase"), place, line)
     elif traffic := _TRAFFIC.match(line):
         state.traffic = traffic[1]
@@ -93,6 +118,19 @@ def _line(imported: Imported, state: State, place: int, line: str) -> None:
         _peak(imported, state, place, line)
     elif state.part == "loaded":
         _loaded(imported, state, place, line)
+
+
+def _options(state: State, text: str) -> None:
+    words = [word for word in text.split() if word.startswith("-")]
+    state.options = " ".join(word for word in text.split() if len(word) <= 80)[:200]
+    mix = next((word[2:] for word in words if re.fullmatch(r"-W[0-9]{1,2}", word)), "")
+    state.mix = _MIXES.get(mix, f"mix -W{mix}") if mix else ""
+    state.random = "-r" in words or "-U" in words
+
+
+def _access(state: State) -> dict[str, str]:
+    access = state.access or ("random" if state.random else "")
+    return {"access": access} if access else {}
 
 
 def _matrix(imported: Imported, state: State, place: int, line: str) -> None:
@@ -111,12 +149,18 @@ def _matrix(imported: Imported, state: State, place: int, line: str) -> None:
         if text in {"-", "N/A"}:
             continue
         point: dict[str, Any] = {"cpu_node": int(row[1]), "memory_node": column}
-        point |= {"access": state.access} if state.access else {}
+        point |= _access(state)
         value = number(text) or 0.0
         made = (
             timed("dram", {"kernel": "chase", **point}, value * NS, mode="chase")
             if state.part == "idle"
-            else rated("dram", {"kernel": "read", **point}, value * MB, mode="stream", moved_rule="read")
+            else rated(
+                "dram",
+                {"kernel": state.mix or "read", **point},
+                value * MB,
+                mode="stream",
+                moved_rule="reads and writes",
+            )
         )
         _keep(imported, made, place, line, text)
 
@@ -136,14 +180,19 @@ def _loaded(imported: Imported, state: State, place: int, line: str) -> None:
         return
     state.rows += 1
     point: dict[str, Any] = {"measured": "loaded", "delay": int(row[1])}
-    if state.traffic:
-        point["traffic"] = state.traffic
+    if state.mix or state.traffic:
+        point["traffic"] = state.mix or state.traffic
+    point |= _access(state)
     latency = timed("dram", {"kernel": "chase", **point}, (number(row[2]) or 0.0) * NS, mode="chase")
     _keep(imported, latency, place, line, row[2])
     if latency is not None and (load := number(row[3])):
         latency.evidence["load_bytes_per_s"] = load * MB
     rate = rated(
-        "dram", {"kernel": "read", **point}, (number(row[3]) or 0.0) * MB, mode="stream", moved_rule="the load"
+        "dram",
+        {"kernel": state.mix or "read", **point},
+        (number(row[3]) or 0.0) * MB,
+        mode="stream",
+        moved_rule="the load",
     )
     _keep(imported, rate, place, line, row[3], again=True)
 

@@ -127,9 +127,16 @@ def _read_tables(lines: list[str], imported: Imported) -> Iterator[Test]:
 
 def _announced(banner: re.Match[str], command: str) -> Test:
     """Return a test as its banner names it ("RDMA_Write Bidirectional BW Test")."""
-    verb = banner[1].replace("RDMA_", "").replace("RDMA ", "").split()[0].lower()
-    verb = "send" if verb == "send_imm" else verb
+    verb = _verb(banner[1])
     return Test(verb, banner[3].startswith("Lat"), "Bidirectional" in banner[2], {}, command)
+
+
+def _verb(words: str) -> str:
+    """Return the verb of a banner's words; of an atomic the operation, where it is named."""
+    name = words.replace("RDMA_", "").replace("RDMA ", "").lower()
+    if name.startswith("atomic "):
+        return "atomic_fadd" if "fetch" in name else "atomic_cas" if "cmp" in name else "atomic"
+    return "send" if name == "send_imm" else name.split()[0]
 
 
 def _asked(test: Test) -> str:
@@ -266,7 +273,7 @@ def _finer(printed: float, by_rate: float, average: float) -> float:
 def _latency(
     imported: Imported, test: Test, nbytes: int, iterations: int, figures: dict[str, str], evidence: dict[str, Any]
 ) -> Line | None:
-    whole = test.verb in {"read", "atomic"}
+    whole = test.verb == "read" or test.verb.startswith("atomic")
     rule = _WHOLE if whole else _HALF if test.verb else "half or whole round trip: the log does not name the verb"
     point, notes = _point(test, nbytes), [f"latency is {rule}"]
     typical, mean = number(figures.get("t_typical")), number(figures.get("t_avg"))
@@ -352,9 +359,9 @@ def repaired(text: str) -> dict[str, Any] | None:
 
 def _json_result(imported: Imported, info: dict[str, Any], name: str, results: dict[str, Any], place: int) -> None:
     kind = str(info.get("test", ""))
-    match = re.match(r"(Send|RDMA_Write_imm|RDMA_Write|RDMA_Read|Atomic)", kind)
+    match = re.match(r"(Send|RDMA_Write_imm|RDMA_Write|RDMA_Read|Atomic(?: \w+)?)", kind)
     test = Test(latency="Latency" in kind or "t_avg" in results, both="Bidirectional" in kind)
-    test.verb = (match[1].replace("RDMA_", "") if match else "").lower()
+    test.verb = _verb(match[1]) if match else ""
     names = {"Connection_type": "Connection type", "Number_of_qps": "Number of qps", "TX_depth": "TX depth", "Mtu": "Mtu", "Device": "Device"}  # fmt: skip  # noqa: E501
     test.parameters = {to: str(info[key]).strip() for key, to in names.items() if key in info}
     figures = {
