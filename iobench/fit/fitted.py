@@ -10,7 +10,8 @@ axes that vary within a series without being a regressor (what the load was made
 
 What a record's evidence tells goes into the fit: ``evidence["tuning"]``, NCCL's choice of algorithm and protocol
 as its tuning log has it, is a list of {"nbytes": 2097152, "algo": "NVLS", "proto": "SIMPLE"} (or one such entry
-for the record's own size).
+for the record's own size). ``evidence["levels"]`` is where the levels of a memory lie: [name, least, most] of the
+working sets inside each, most 0 where it has no end; without it those of the CPUs' caches count.
 """
 
 from __future__ import annotations
