@@ -8,7 +8,7 @@ from typing import Any
 
 from iobench.ranks.child import Rank
 from iobench.ranks.shared import SharedState
-from iobench.rdma import side
+from iobench.rdma import compiled, side
 from iobench.rdma.setup import Setup
 from iobench.topology.sysfs import Tree
 
@@ -62,20 +62,21 @@ class Sides:
 
 
 def use_all_loops(folder: Path) -> None:
-    """Use each compiled loop once."""
+    """Compile each loop and use it once."""
+    compiled.compile_all()
     sides = Sides(sysfs(folder))
     try:
         for setup in (Setup("write", 64), Setup("read", 64), Setup("send", 64, qps=2, depth=16, every=4)):
             sides.join(setup)
-            sides.call("exchange", 120.0, count=2, verify=True)
+            sides.call("exchange", count=2, verify=True)
             sides.call("fill", turn=1)
-            sides.call("stream", 120.0, total=32, marks=[8, 16], both=True)
+            sides.call("stream", total=32, marks=[8, 16], both=True)
             sides.call("check", turn=1, both=setup.verb != "read")
         sides.join(Setup("write", 8, depth=4, every=4))
-        sides.call("post", 120.0, count=2, batch=4)
+        sides.call("post", count=2, batch=4)
         sides.join(Setup("write", 64, flows=2))
         sides.call("load", on=True)
-        sides.call("exchange", 120.0, count=2, verify=False)
+        sides.call("exchange", count=2, verify=False)
         sides.call("load", on=False)
     finally:
         sides.close()

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from iobench.errors import RdmaError, Unavailable, UserError, WrongData
-from iobench.rdma import counters, loops, measure, native, ports, timed, verbs
+from iobench.rdma import compiled, counters, loops, measure, native, ports, timed, verbs
 from iobench.rdma.setup import Info, Setup
 from iobench.timing.sampler import Sampler
 
 import fake_verbs
-from rdma_sides import Sides, sysfs
+from rdma_sides import Sides, sysfs, use_all_loops
 
 OPERATIONS = [
     ("write", "RC"), ("send", "RC"), ("write_imm", "RC"), ("read", "RC"), ("atomic_fadd", "RC"), ("atomic_cas", "RC"),
@@ -172,6 +172,13 @@ def test_a_device_without_inline_data(sides: Sides) -> None:
     fake_verbs.DEVICE.refuse_inline = True
     assert not sides.join(setup_of("write", nbytes=64))[0]["inline"]
     assert len(sides.call("exchange", count=2, verify=True)[0]) == 2
+
+
+def test_no_loop_is_compiled_while_somebody_waits(tmp_path: Path) -> None:
+    use_all_loops(tmp_path)
+    for name, signature in compiled.SIGNATURES.items():
+        found = [tuple(str(kind) for kind in each) for each in getattr(loops, name).signatures]
+        assert found == [tuple(str(kind) for kind in signature)], name
 
 
 def test_a_point_becomes_samples(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

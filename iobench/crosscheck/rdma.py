@@ -8,7 +8,6 @@ is perftest's average. What it measures differs a little, and each row says how.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
@@ -55,11 +54,12 @@ Say = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Peer:
-    """perftest on one port: server and client, each on a CPU of its own."""
+    """perftest on one port: client and server, each on a CPU of its own, those of this side's two processes."""
 
     device: str
     port: int
     gid: int
+    cpus: tuple[int, ...]  # none where there are fewer than two
 
     def run(self, tool: str, *arguments: str) -> str:
         """Return what the client printed, once that has a row of figures; "" where it never had."""
@@ -72,11 +72,11 @@ class Peer:
     def _once(self, command: list[str]) -> str:
         command = [*command, "-p", str(_free_port())]
         # a server whose client misses it waits for ever
-        with subprocess.Popen(_on_cpu(1, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        with subprocess.Popen(self._on_cpu(1, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             try:
                 for _ in range(_TRIES):
                     time.sleep(_BETWEEN)
-                    text = _output(_on_cpu(0, [*command, "127.0.0.1"]))
+                    text = _output(self._on_cpu(0, [*command, "127.0.0.1"]))
                     if figures(text):
                         return text
                     if server.poll() is not None:
@@ -85,6 +85,10 @@ class Peer:
                 if server.poll() is None:
                     server.kill()
         return ""
+
+    def _on_cpu(self, which: int, command: list[str]) -> list[str]:
+        taskset = shutil.which("taskset")
+        return [taskset, "-c", str(self.cpus[which]), *command] if taskset and self.cpus else command
 
 
 @dataclass
@@ -135,9 +139,11 @@ def run(say: Say, quick: bool = False) -> bool:
         return False
     port = ports.choose(ports.read(Tree()))
     gid = port.gid()
-    peer = Peer(port.device, port.number, gid.index if port.ethernet else -1)
+    pins = pairing.cpus_near(discover(), port.device)
+    cpus = tuple(cpus[0] for cpus in pins or ())  # where each side's timed loop runs
+    peer = Peer(port.device, port.number, gid.index if port.ethernet else -1, cpus)
     say(f"{port.name}, {gid}: two processes here; latency of writes and sends is half of a round trip on both sides")
-    with pairing.local(pairing.cpus_near(discover(), port.device)) as pair:
+    with pairing.local(pins) as pair:
         rows = _latencies(pair, peer, say, quick)
         say(heading("perftest"))
         for nbytes in _STREAM[:1] if quick else _STREAM:
@@ -248,12 +254,6 @@ def _output(command: list[str]) -> str:
     except OSError as error:
         raise UserError(f"{command[0]} could not be started ({error}): try it by hand") from error
     return done.stdout
-
-
-def _on_cpu(which: int, command: list[str]) -> list[str]:
-    cpus = sorted(os.sched_getaffinity(0))
-    taskset = shutil.which("taskset")
-    return [taskset, "-c", str(cpus[which]), *command] if taskset and len(cpus) > 1 else command
 
 
 def _free_port() -> int:

@@ -14,8 +14,8 @@ from iobench.topology.graph import Topology
 
 TARGET: str = "iobench.rdma.side:Side"
 VARIABLE = "IOBENCH_PEER"  # host:port of another host's server
-START_SECONDS = 120.0  # compiling the loops for the first time included
-CALL_SECONDS = 60.0
+START_SECONDS = 300.0  # compiling the loops for the first time included
+CALL_SECONDS = 120.0
 
 
 class Pair(Protocol):

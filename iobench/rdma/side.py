@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import UserError, WrongData
-from iobench.rdma import counters, loops, timed, verbs
+from iobench.rdma import compiled, counters, loops, timed, verbs
 from iobench.rdma.endpoint import Endpoint
 from iobench.rdma.setup import Info, Setup
 from iobench.topology.sysfs import Tree
@@ -25,7 +25,10 @@ class Side:
 
     def __init__(self, rank: Rank) -> None:
         rank.state("import pyverbs")
-        self.begin(rank, verbs.load(), Tree())
+        loaded = verbs.load()
+        rank.state("compiling the loops")
+        compiled.compile_all()
+        self.begin(rank, loaded, Tree())
         cpus = sorted(os.sched_getaffinity(0))
         if len(cpus) > 1:  # bulk flows and receiving beside run elsewhere than the timed loop
             self.others = cpus[1:]

@@ -66,14 +66,14 @@ def exchange(pair: Pair, setup: Setup, count: int) -> dict[str, Any]:
     start = time.monotonic()
     facts = pairing.join(pair, setup, setup)
     tell(f"{setup.transport} {setup.verb} {setup.nbytes} x {count}")
-    durations, _ = pair.call("exchange", 300.0, count=count, verify=True)
+    durations, _ = pair.call("exchange", 900.0, count=count, verify=True)
     return {"count": len(durations), "seconds": round(time.monotonic() - start, 2), "facts": facts[0]}
 
 
 def stream(pair: Pair, setup: Setup, both: bool) -> dict[str, Any]:
     pairing.join(pair, setup, setup)
     pair.call("fill", turn=1)
-    answers = pair.call("stream", 120.0, total=320, marks=[64, 128], both=both)
+    answers = pair.call("stream", 300.0, total=320, marks=[64, 128], both=both)
     compared = pair.call("check", turn=1, both=both)
     tell(f"stream {setup.transport} {setup.verb}: {answers[0]['received']}, {answers[1]['received']}")
     return {"received": [answer["received"] for answer in answers], "compared": sum(compared)}
@@ -83,7 +83,7 @@ def load(pair: Pair) -> dict[str, Any]:
     setup = Setup("send", 64, flows=2, flow_nbytes=4096)
     pairing.join(pair, setup, setup)
     pair.call("load", on=True)
-    durations, _ = pair.call("exchange", 120.0, count=100, verify=True)
+    durations, _ = pair.call("exchange", 300.0, count=100, verify=True)
     return {"count": len(durations), "moved": pair.call("load", on=False)}
 
 

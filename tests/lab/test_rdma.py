@@ -6,22 +6,28 @@ import json
 import re
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from iobench import check, fit
-from iobench.record import Run
+from iobench.cli import app
+from iobench.record import Run, read
+from typer.testing import CliRunner
 
 from lab import cli, setup
 from lab.rdma_operations import COUNT, EVENTS, LARGE, OPERATIONS, STREAMS
 from lab.vm import Guest
+
+_PATIENCE = 1800.0  # seconds: a minute or two where nobody else wants the CPUs
+_SMALL = "-a verb=send -a transport_type=RC -a test=latency -a completion=poll -a nbytes=64"
 
 
 @pytest.fixture(scope="module")
 def said(guest: Guest) -> dict[str, Any]:
     """What the two processes in the guest said of each operation."""
     words = [f"{name}={shlex.quote(value)}" for name, value in cli.environment().items()]
-    done = guest.run(" ".join(["env", *words, sys.executable, "-m", "lab.rdma_operations"]), timeout=600)
+    done = guest.run(" ".join(["env", *words, sys.executable, "-m", "lab.rdma_operations"]), timeout=_PATIENCE)
     if "needs pyverbs" in done.err:
         pytest.skip(f"Debian's python3-pyverbs is for another Python than {sys.version.split()[0]}")
     assert done.code == 0, done.text
@@ -32,8 +38,19 @@ def said(guest: Guest) -> dict[str, Any]:
 def probed(guest: Guest, said: dict[str, Any]) -> Run:
     """The probe as a user runs it: small."""
     narrowed = "-a nbytes=8 -a depth=1,16 -a every=1,4 -a qps=1 -a load=0 -a completion=poll -a direction=one"
-    cli.call(guest, cli.run_line("rdma", f"rdma {narrowed}"), timeout=600)
+    cli.call(guest, cli.run_line("rdma", f"rdma {narrowed}"), timeout=_PATIENCE)
     return cli.measured(guest, "rdma")
+
+
+@pytest.fixture(scope="module")
+def settings(guest: Guest, said: dict[str, Any]) -> Path:
+    """A run of two traffic classes, alone and beside bulk flows, and of two packet sizes."""
+    jitter = f"{_SMALL} -a load=0,2 -a traffic_class=0,96"
+    packets = f"{_SMALL} -a load=0 -a mtu=256,1024"
+    cli.call(
+        guest, cli.run_line("jitter", f"rdma {jitter}"), cli.run_line("packets", f"rdma {packets}"), timeout=_PATIENCE
+    )
+    return guest.shared
 
 
 def test_ten_thousand_of_each_without_a_wrong_byte(said: dict[str, Any]) -> None:
@@ -76,8 +93,8 @@ def test_what_goes_wrong_is_said_as_it_is(said: dict[str, Any]) -> None:
         "killed": "rank 1 killed by signal 9",
     }.items():
         assert text in said[name]["text"], said[name]
+        # a call that runs into its deadline instead says so, in other words
         assert said[name]["error"] == ("RankFailed" if name == "killed" else "RdmaError")
-        assert said[name]["seconds"] < 60
 
 
 def test_the_probe(probed: Run) -> None:
@@ -93,9 +110,56 @@ def test_the_probe(probed: Run) -> None:
         assert record.first.evidence["sent_by_port"][0]["sent_pkts"] > 0
 
 
+def test_settings_are_compared_by_one_command(settings: Path, tmp_path: Path) -> None:
+    """What an emulator measured is compared with nothing; as another machine's, each value has its row and tails."""
+    told = compared(settings / "jitter", "--by", "load")
+    assert "not compared: 2 emulated" in told
+    jitter, packets = (as_measured(settings / name, tmp_path / name) for name in ("jitter", "packets"))
+    told = compared(jitter, "--by", "load")
+    for traffic_class in (0, 96):
+        for side in ("A: load 0", "B: load 2"):
+            assert re.search(
+                rf"^\| rdma: traffic_class {traffic_class} \| 64 B \| {side} \| .* \| 1000 \|$", told, re.M
+            ), told
+    told = compared(jitter, "--by", "traffic_class", "-a", "load=2")
+    assert re.search(r"^\| rdma \| 64 B \| B: traffic_class 96 \| .* \|$", told, re.M), told
+    told = compared(packets, "--by", "mtu")
+    assert re.search(r"^\| rdma \| 64 B \| A: mtu 256 \| .* \|$", told, re.M), told
+    told = compared(jitter, packets)
+    assert "A: mtu 0; B: mtu 1024" in told or "A: mtu 0; B: mtu 256" in told, told
+
+
+def test_a_setting_is_on_the_path_that_was_taken(settings: Path) -> None:
+    for name, axis in (("jitter", "traffic_class"), ("packets", "mtu")):
+        for found in read(settings / name):
+            for fact in found.first.evidence["sides"]:
+                assert fact["path"]["traffic_class"] == found.point["traffic_class"]
+                assert fact["mtu_nbytes"] == (found.point["mtu"] or 1024)
+            assert found.point["load"] == 0 or all(count > 0 for count in found.first.evidence["load_messages"])
+            assert min(found.first.evidence["congestion_counters"]) > 0
+            assert {"interface_mtu", "gro", "tso"} <= set(found.first.evidence["interface"][0])
+            assert axis in found.point
+
+
+def compared(*words: object) -> str:
+    done = CliRunner().invoke(app, ["compare", *map(str, words)])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def as_measured(run: Path, to: Path) -> Path:
+    """Copy a run as if no emulator had been its processor: how its numbers are set side by side can be seen then."""
+    header, *rest = (run / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    facts = json.loads(header)
+    facts["machine"]["virtual"].pop("emulator")
+    to.mkdir()
+    (to / "records.jsonl").write_text("\n".join([json.dumps(facts), *rest]) + "\n", encoding="utf-8")
+    return to
+
+
 def test_latency_beside_perftest(guest: Guest, said: dict[str, Any]) -> None:
     """Both tools give figures and a verdict on each bar follows; which one it is, a quiet machine tells."""
-    done = guest.run(cli.script("crosscheck rdma --quick"), timeout=600)
+    done = guest.run(cli.script("crosscheck rdma --quick"), timeout=_PATIENCE)
     for verb in ("write", "send", "read"):
         for size in ("8 B", "4 KiB"):
             assert re.search(rf"^{verb} {size} +[\d.]+ us +[\d.]+ us +[\d.]+ ", done.out, re.MULTILINE), done.text
