@@ -170,3 +170,13 @@ def test_cufile_buffers_that_do_not_fit_bar1() -> None:
     run = run_of("nvidia-fs:Inc-bar-usage failed: size 524288000 remaining bytes 281018368\n")
     assert run.header.machine["cufile"] == {"bar1_wanted_bytes": 524288000, "bar1_free_bytes": 281018368}
     assert any("500 MiB does not fit into the 268 MiB" in warning for warning in run.warnings)
+
+
+# --- several queries in one log --------------------------------------------------------------------------
+
+
+def test_two_queries_of_one_gpu_are_no_cut_log() -> None:
+    query = "Attached GPUs                             : 1\nGPU 00000000:83:00.0\n    Product Name : NVIDIA H200\n\n"
+    assert not findings(graph(query + "==============NVSMI LOG==============\n" + query))
+    cut = query.replace(": 1\n", ": 8\n")
+    assert "says 8 GPUs and shows 1: the log is cut" in findings(graph(cut + cut))

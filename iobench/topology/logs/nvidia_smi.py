@@ -68,9 +68,10 @@ def _add_queries(text: str, graph: Topology) -> bool:
         if number is None:
             number = len(graph.of("gpu"))
         _add_query(graph, number, where, _fields(text[match.end() : end]))
-    attached = re.search(r"^Attached GPUs[ \t]+: ([0-9]+)", text, re.MULTILINE)
-    if attached and starts and int(attached[1]) != len(starts):
-        finding(graph, f"nvidia-smi -q says {attached[1]} GPUs and shows {len(starts)}: the log is cut")
+    attached = re.search(r"^Attached GPUs[ \t]+: ([0-9]{1,6})\b", text, re.MULTILINE)
+    shown = len({address(match[1]) for match in starts})  # once each: a log may hold several queries
+    if attached and starts and int(attached[1]) > shown:
+        finding(graph, f"nvidia-smi -q says {attached[1]} GPUs and shows {shown}: the log is cut")
     return bool(starts)
 
 
