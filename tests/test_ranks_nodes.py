@@ -254,6 +254,18 @@ def test_first_host_of_a_slurm_list(text: str, first: str) -> None:
     assert job.first_host(text) == first
 
 
+def connected(port: int) -> socket.socket:
+    """Connect to who will soon listen there."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as keeper:
         return int(keeper.getsockname()[1])
@@ -280,7 +292,7 @@ def test_lead_and_followers_find_each_other_and_end_together(target: str) -> Non
         assert [answer["GROUP_RANK"] for answer in group.call("who")] == ["0", "1", "2"]
         group.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert sorted(ended) == [1, 2]
 
 
@@ -296,15 +308,14 @@ def test_another_version_is_refused() -> None:
     port = free_port()
 
     def stranger() -> None:
-        time.sleep(0.2)
-        with socket.create_connection(("127.0.0.1", port)) as link:
+        with connected(port) as link:
             link.sendall(b'{"iobench": "0.0.0", "node": 1, "port": 4}\n')
             link.recv(10)
 
     threading.Thread(target=stranger, daemon=True).start()
     with (
         pytest.raises(UserError, match=r"node 1 runs iobench 0\.0\.0"),
-        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, 5),
+        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, 120),
     ):
         pass
 
@@ -313,9 +324,8 @@ def test_garbage_on_the_port_is_turned_away_and_the_wait_goes_on() -> None:
     port = free_port()
 
     def strangers() -> None:
-        time.sleep(0.2)
         for sent in (b"GET / HTTP/1.0\r\n\r\n", b'{"node": 7, "port": 1}\n', b"\xff\n", b'{"node": true}\n'):
-            with socket.create_connection(("127.0.0.1", port)) as link:
+            with connected(port) as link:
                 link.sendall(sent)
                 link.shutdown(socket.SHUT_WR)
                 link.recv(10)
