@@ -5,12 +5,15 @@ The kernels are the real ones, built for the CPU; the clock is the fake's, so no
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,6 +57,8 @@ def forget() -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the kernels that were built are kept for all tests here."""
+    if not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("needs a C++ compiler (g++ or clang++)")
     return tmp_path_factory.mktemp("kernels")
 
 
@@ -195,8 +200,15 @@ def test_the_chase_through_gpu_memory(pretend: Pretend, small: None, sampler: Sa
     assert median_interval([line.seconds[0]]).median / line.ops > 300e-9
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8", "fp8"])
-@pytest.mark.parametrize(("layout", "mode"), [("contiguous", "graph"), ("paged", "graph"), ("paged", "events")])
+@pytest.mark.parametrize(
+    ("layout", "dtype", "mode"),
+    [
+        ("contiguous", "fp16", "graph"),
+        ("paged", "int8", "graph"),
+        ("paged", "fp8", "graph"),
+        ("paged", "fp16", "events"),
+    ],
+)
 def test_kv_caches(pretend: Pretend, sampler: Sampler, layout: str, dtype: str, mode: str) -> None:
     pretend()
     sampler.max_samples = 5
@@ -207,6 +219,51 @@ def test_kv_caches(pretend: Pretend, sampler: Sampler, layout: str, dtype: str, 
     line = line_of("kv", point, sampler)
     assert (line.status, line.reason, line.verified) == ("ok", "", True)
     assert line.evidence["steps_verified"] >= line.ops * len(line.seconds[0])
+
+
+class Torch:
+    """torch on the CPU that answers for "cuda:0"; a product that is timed runs on the pretended stream."""
+
+    def __init__(self, machine: Any) -> None:
+        self._torch, self._machine = pytest.importorskip("torch"), machine
+        nothing = contextlib.nullcontext
+        self.cuda = SimpleNamespace(
+            ExternalStream=lambda ptr, device: ptr, stream=lambda stream: nothing(), empty_cache=lambda: None,
+            synchronize=lambda device: machine.wait_all(),
+        )  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        true = getattr(self._torch, name)
+        if name not in ("Generator", "randn", "empty", "ones"):
+            return true
+        return lambda *arguments, **named: true(*arguments, **{k: v for k, v in named.items() if k != "device"})
+
+    def mm(self, left: Any, right: Any, out: Any = None) -> Any:
+        from cupy.cuda import current_stream
+
+        if out is None:
+            self._machine.wait_all()
+            return self._torch.mm(left, right)
+        self._machine.put(current_stream().ptr, 2e-3, lambda line: self._torch.mm(left, right, out=out))
+        return out
+
+
+@pytest.mark.parametrize(("dtype", "mode"), [("fp16", "events"), ("bf16", "graph")])
+def test_products(pretend: Pretend, sampler: Sampler, monkeypatch: pytest.MonkeyPatch, dtype: str, mode: str) -> None:
+    torch = Torch(pretend())
+    probes.load("gemm")
+    module = sys.modules["iobench_probe_gemm"]
+    point = {"gpu": 0, "model": "llama-3-8b", "product": "out", "dtype": dtype, "tokens": 2, "mode": mode}
+    sampler.max_samples = 5
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_torch", lambda device, dtype: torch)
+        samples = module.measure(point, sampler)
+        assert samples.verified
+        assert samples.evidence["flops"] == 2 * 2 * 4096 * 4096
+        assert 0 < samples.evidence["relative_error"] < 0.02
+        patch.setattr(torch, "mm", lambda left, right, out=None: Torch.mm(torch, left, right, out) * 1.5)
+        with pytest.raises(WrongData):
+            module.measure(point, sampler)
 
 
 def test_a_stream_that_skips_is_wrong_data(
@@ -273,5 +330,8 @@ def test_planted_wrong_data_ends_with_exit_3_and_is_in_no_fit(
     assert verdicts[64 * KIB].status == "wrong"
     assert not verdicts[64 * KIB].usable
     assert [nbytes for nbytes, verdict in verdicts.items() if verdict.status == "wrong"] == [64 * KIB]
-    for fitted in fit_run(done):
-        assert 64 * KIB not in fitted.series.nbytes
+    fits = fit_run(done)
+    models = [fitted.model for fitted in fits if fitted.model is not None]
+    assert models
+    assert all(64 * KIB not in [point.nbytes for point in model.measured] for model in models)
+    assert any("wrong" in note for fitted in fits for note in fitted.notes)
