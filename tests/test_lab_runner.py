@@ -54,6 +54,13 @@ def test_the_guest_gets_nothing_of_the_host_environment(monkeypatch: pytest.Monk
     assert "SECRET" not in line
 
 
+def test_the_guest_is_told_the_rate_of_its_clock() -> None:
+    x86 = "processor\t: 0\nflags\t\t: fpu tsc constant_tsc\nbogomips\t: 4890.85\n"
+    assert vm.clock_of(x86) == "tsc_early_khz=2445425"
+    assert vm.clock_of(x86.replace("constant_tsc", "x")) == ""
+    assert vm.clock_of("processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd\n") == ""
+
+
 def guest(tmp_path: Path) -> tuple[vm.Guest, socket.socket]:
     made = vm.Guest(machine.LAB)
     made.folder, made.shared = tmp_path, tmp_path

@@ -43,15 +43,14 @@ def drive(words, every, delay, stop, progress, state):  # type: ignore[no-untype
     at, turn, done = state[NEXT], state[ROUND], np.int64(state[DONE])
     total, sink = state[SUM], state[SINK]
     phase = np.int64(at % np.uint64(every)) if every > 0 else 1
-    steps = ops.opaque(np.uint64(CHUNK // ops.STEP))  # unknown to the compiler, which would unroll the loop
     while ops.load_atomic(stop) == 0:
         place = base + at * np.uint64(CHUNK)
         if every == WRITES:
             ops.write_nt(place, float(turn + np.uint64(1)), np.uint64(CHUNK))
         elif phase == 0:
-            total += ops.grow_words(place, steps)
+            total += ops.grow_words(place, np.uint64(CHUNK))
         else:
-            total += ops.sum_words(place, steps)
+            total += ops.sum_words(place, np.uint64(CHUNK))
         at += np.uint64(1)
         done += 1
         if every > 0:

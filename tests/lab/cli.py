@@ -47,10 +47,10 @@ def topology_line(name: str) -> str:
 
 def run_line(name: str, arguments: str) -> str:
     """Return the command line of a short measurement for ``measured``; without time to repeat disturbed points."""
-    return f"run {arguments} --quick --budget {BUDGET_SECONDS} --no-report --deadline 600 --out {SHARED}/{name}"
+    return f"run {arguments} --quick --budget {BUDGET_SECONDS} --no-report --deadline 1800 --out {SHARED}/{name}"
 
 
-def call(guest: Guest, *lines: str, timeout: float = 900) -> Done:
+def call(guest: Guest, *lines: str, timeout: float = 1800) -> Done:
     """Run command lines in the guest; every one must succeed."""
     done = guest.run(script(*lines), timeout=timeout)
     assert done.code == 0, done.text

@@ -10,6 +10,7 @@ import numpy as np
 from iobench.kernels import streaming
 from iobench.kernels.chasing import Chasing
 from iobench.kernels.gathering import Gathering
+from iobench.kernels.loading import Loading
 from iobench.kernels.team import pinned
 from iobench.units import KIB
 
@@ -21,6 +22,7 @@ def main() -> None:
     rdma_loops()
     data = np.zeros(64 * KIB + 64, np.uint8)
     data = data[-int(data.ctypes.data) % 64 :][: 64 * KIB]
+    other = np.zeros(8 * KIB, np.uint8)
     with pinned(1) as team:
         for kernel in ("read", "copy"):
             work = streaming.Streaming.over(data, kernel, False, 32 * KIB, team)
@@ -30,6 +32,10 @@ def main() -> None:
         chase = Chasing.over(data, 1, team)
         chase.take(5, 1)
         chase.check()
+        with pinned(1) as others:
+            load = Loading.over(other, "read", 1, chase, others)
+            load.take(5, 1)
+            load.check()
         gather = Gathering.over(data[: 16 * KIB], data[32 * KIB : 48 * KIB], 4 * KIB, 1, team)
         gather.take(1)
         gather.check()

@@ -40,7 +40,7 @@ def guest() -> Iterator[Guest]:
     cli.prepare()
     with Guest(machine.LAB) as booted:
         _booted.append(booted.booted)
-        done = booted.run(setup.DEVICES, timeout=300)
+        done = booted.run(setup.DEVICES, timeout=900)
         if done.code:
             raise LabError(f"the devices did not come up: {done.text}")
         yield booted

@@ -41,6 +41,7 @@ def mapped(guest: Guest) -> Guest:
         cli.topology_line("devdax"),
         cli.run_line("cxl-devdax", f"cxl -a form=devdax -a kernel=chase,gather,read {SMALL}"),
         cli.run_line("dram", "dram -a kernel=read,chase -a nbytes=1M -a pages=base -a threads=2,1"),
+        cli.run_line("loaded", "loaded -a mix=read,2:1 -a delay=0 -a sample=mean -a nbytes=64K -a pages=base"),
         cli.run_line("weights", f"{weights} --scratch {setup.NVME_MOUNT}/scratch"),
     )
     return guest
@@ -49,12 +50,16 @@ def mapped(guest: Guest) -> Guest:
 @pytest.fixture(scope="module")
 def online(mapped: Guest) -> Guest:
     """What is run once the same memory is a NUMA node."""
-    done = mapped.run(setup.SYSTEM_RAM, timeout=200)
+    done = mapped.run(setup.SYSTEM_RAM, timeout=600)
     assert done.code == 0, done.text
     cli.call(
         mapped,
         cli.topology_line("system-ram"),
         cli.run_line("cxl-node", f"cxl -a kernel=chase,gather,copy -a node=0,{machine.CXL_NODE} {SMALL}"),
+        cli.run_line(
+            "cxl-loaded",
+            f"cxl -a form=node -a node={machine.CXL_NODE} -a kernel=loaded -a mix=read -a delay=0 -a nbytes=64K",
+        ),
         cli.run_line("numa", "numa -a op=read -a nbytes=1M -a pages=base"),
     )
     return mapped
@@ -146,6 +151,20 @@ def test_memory_probe(mapped: Guest) -> None:
     assert {record.point["kernel"] for record in run} == {"read", "chase"}
 
 
+def test_load_comes_from_other_nodes_where_a_node_has_one_cpu(mapped: Guest) -> None:
+    run = cli.measured(mapped, "loaded")
+    check_labels(run)
+    assert {(record.point["mix"], record.point["delay"]) for record in run} == {(mix, 0) for mix in ("read", "2:1")}
+    chasing, loading = machine.CPUS[0], machine.CPUS[1]
+    for record in run:
+        assert record.point["loaders"] == "far"
+        assert record.point["threads"] == 1
+        assert record.first.evidence["cpus"] == [chasing, loading]
+        assert set(record.first.evidence["pages_on_node"]) == {"0"}
+        assert f"the load from CPUs of other nodes than CPU {chasing}'s" in record.first.path
+        assert record.first.proven
+
+
 def test_cxl_memory_that_is_mapped(mapped: Guest) -> None:
     devdax = cli.measured(mapped, "cxl-devdax")
     check_labels(devdax)
@@ -160,7 +179,7 @@ def test_what_is_written_to_the_device_can_be_read_back(mapped: Guest) -> None:
     """The device keeps what another process wrote: with one root port QEMU silently loses it."""
     assert (
         mapped.run(
-            PATTERN.format(first="write", then="read", device=setup.DAX, python=sys.executable), timeout=200
+            PATTERN.format(first="write", then="read", device=setup.DAX, python=sys.executable), timeout=600
         ).out.strip()
         == "same"
     )
@@ -194,6 +213,18 @@ def test_cxl_memory_that_is_a_node(node: Run, second: Topology) -> None:
         assert record.first.proven
 
 
+def test_cxl_memory_under_load(online: Guest, second: Topology) -> None:
+    run = cli.measured(online, "cxl-loaded")
+    check_labels(run)
+    (record,) = run
+    assert record.point["loaders"] == "far"
+    assert record.first.evidence["cpus"] == [machine.CPUS[0]]
+    assert record.first.evidence["load_cpus"] == [machine.CPUS[1]]
+    assert set(record.first.evidence["pages_on_node"]) == {str(_node(second))}
+    assert record.first.path.endswith("the load from CPUs of other nodes")
+    assert record.first.proven
+
+
 def test_weighted_interleave_says_what_it_needs(node: Run) -> None:
     asked = [record for record in node if record.point.get("turns") == "weighted"]
     assert asked
@@ -221,14 +252,14 @@ def test_weights_from_nvme(mapped: Guest) -> None:
 
 
 def test_offline_memory_is_told_from_online(online: Guest) -> None:
-    done = online.run(setup.OFFLINE, timeout=200)
+    done = online.run(setup.OFFLINE, timeout=600)
     if done.code:
         pytest.skip(f"the kernel keeps pages on the node: {done.err.strip()[-200:]}")
     cli.call(online, cli.topology_line("offline"))
     graph = cli.graph(online, "offline")
     assert graph.nodes[f"dax:{setup.DAX}"].get("state") == "offline"
     assert any("daxctl online-memory" in text for text in obstacles(graph))
-    assert online.run(setup.ONLINE, timeout=200).code == 0
+    assert online.run(setup.ONLINE, timeout=600).code == 0
 
 
 def check_labels(run: Run) -> None:
