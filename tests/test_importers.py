@@ -143,6 +143,16 @@ def test_a_host_named_x_leaves_the_sign_between_figures_alone() -> None:
     assert found.problems == ["1 x GPU, 16 x 512 MiB; node-1: down, at node-1"]
 
 
+def test_a_launchers_number_is_no_host() -> None:
+    text = "2: box-a:77:88 [0] NCCL INFO NCCL version 2.26.2+cuda12.2\n2: box-a:77:88 [0] NCCL INFO Using network IB\n"
+    found = imported_of(text.encode())
+    assert found.machine["nccl"]["version"] == "2.26.2+cuda12.2"
+    assert found.hosts == ["node-1"]
+    figures = Imported(hosts=["2", "n2"], problems=["2.26.2 on n2, 2 of 2"])
+    hide_hosts(figures)
+    assert figures.problems == ["2.26.2 on node-1, 2 of 2"]
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..", ".hidden", "a b;rm -rf", "C:\\x\\y.log", "\x1b[2J", ""])
 def test_a_logs_name_never_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
     folder = write.folder_of(name, tmp_path, several=True)

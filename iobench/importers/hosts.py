@@ -14,11 +14,12 @@ FIGURES = "rows"  # this part of the evidence holds line numbers and figures onl
 
 def hide_hosts(imported: Imported) -> None:
     """Replace every name in ``imported.hosts``, in the order first seen, in everything that was read."""
-    numbered = {host: f"node-{number}" for number, host in enumerate(dict.fromkeys(imported.hosts), start=1)}
+    names = [host for host in dict.fromkeys(imported.hosts) if not host.isdigit()]  # a number would be hid in figures
+    numbered = {host: f"node-{number}" for number, host in enumerate(names, start=1)}
     if not numbered:
         return
-    names = "|".join(map(_pattern, sorted(numbered, key=len, reverse=True)))
-    pattern = re.compile(rf"(?<![\w.-])({names})(?![\w-])")
+    any_of = "|".join(map(_pattern, sorted(numbered, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.-])({any_of})(?![\w-])")
 
     @cache
     def text(value: str) -> str:

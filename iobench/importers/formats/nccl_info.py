@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
 from iobench.nccl.log import MARK, Told
 
 TITLE = "NCCL's log"
 STATE = True
+
+_HOST = re.compile(r"(?:^|[\s>\]:])([A-Za-z][\w.-]{0,252}):\d+:\d+ \[\d+\] ")  # behind what a launcher put before it
 
 
 def recognise(head: str) -> float:
@@ -22,9 +26,9 @@ def read(log: Log) -> Imported:
         if MARK in line:
             imported.rows += 1
             told.add(line)
-            host = line.lstrip().partition(":")[0]
-            if imported.rows <= 1000 and host and " " not in host and host not in imported.hosts:
-                imported.hosts.append(host)
+            host = _HOST.search(line[:400]) if imported.rows <= 1000 else None
+            if host and host[1] not in imported.hosts:
+                imported.hosts.append(host[1])
         elif "CCL version" in line:
             told.add(line)
     if facts := told.facts():
