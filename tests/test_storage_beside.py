@@ -62,6 +62,7 @@ class Future:
 class CuFile:
     def __init__(self, path, flags):
         while os.environ.get("SPIN"): pass
+        if os.environ.pop("CLOSE", None): os.close(0)
         self.fd = os.open(path, os.O_RDONLY)
     def __enter__(self): return self
     def __exit__(self, *_): os.close(self.fd)
@@ -194,6 +195,14 @@ def test_a_refused_registration_is_recorded_and_reads_go_on(
     assert loaded(weights, "kvikio-warm", sampler, register="never").facts["buffer"] == "not asked for"
     monkeypatch.setenv("NO_CUFILE", "1")
     assert loaded(weights, "kvikio-warm", sampler).facts["buffer"] == "not registered: kvikio reads by POSIX here"
+
+
+def test_a_library_that_closes_standard_input_does_no_harm(
+    fakes: Path, weights: Files, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuFile's driver does, in a container that has nvidia-fs and not its devices."""
+    monkeypatch.setenv("CLOSE", "1")
+    assert loaded(weights, "kvikio-compat-warm", sampler).timed.seconds[0]
 
 
 def test_a_constructor_that_spins_is_ended(

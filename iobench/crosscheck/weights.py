@@ -192,7 +192,7 @@ def ways(target: str) -> list[Way]:
         direct += [Way("direct", 1, MIB, 16, engine=engine), Way("direct", 2, 4 * MIB, 8, engine=engine)]
     many = min(cpus, 8) if target == HOST else 8
     usual = MIB if target == HOST else 4 * MIB  # a ring of copies wants fewer, larger ones
-    warm = [Way("buffered-warm", threads, usual) for threads in sorted({1, many})]
+    warm = [Way("buffered-warm", threads, usual) for threads in sorted({1, many, min(cpus, 16)})]
     return [*direct, *warm, Way("buffered-warm", many, 256 * KIB), Way("mmap-warm", many, MIB),
             Way("buffered-cold", many, MIB), Way("mmap-cold", many, MIB)]  # fmt: skip
 
