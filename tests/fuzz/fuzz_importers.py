@@ -163,22 +163,23 @@ def problem(data: bytes) -> str:
     return ""
 
 
-def main(seconds: float = 600.0, seed: int = 0) -> int:
-    """Fuzz for so much CPU time; return the exit status."""
+def main(seconds: float = 600.0, seed: int = 0, most: int = 1 << 62) -> int:
+    """Fuzz for so much CPU time, or so many inputs; return the exit status."""
     corpus, rng, count, until = seeds(), random.Random(seed), 0, time.process_time() + seconds
-    while time.process_time() < until:
+    while count < most and time.process_time() < until:
         data, count = mutated(rng, corpus), count + 1
         found = problem(data)
         if found:
             Path("fuzz-failure.log").write_bytes(data)
             sys.stdout.write(f"input {count} of seed {seed}: {found}\nthe input is in fuzz-failure.log\n")
             return 1
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     sys.stdout.write(
-        f"{count} mutated logs of {len(corpus)}, {seconds:.0f} s of CPU, {most} MiB, seed {seed}: none misbehaved\n"
+        f"{count} mutated logs of {len(corpus)}, {seconds:.0f} s of CPU at most, {peak} MiB, seed {seed}: "
+        "none misbehaved\n"
     )
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(float(text) for text in sys.argv[1:2]), *(int(text) for text in sys.argv[2:3])))
+    sys.exit(main(*(float(text) for text in sys.argv[1:2]), *(int(text) for text in sys.argv[2:4])))
