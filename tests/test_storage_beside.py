@@ -40,7 +40,7 @@ class cuda:
         def deviceSynchronize(): pass
 """
 KVIKIO = """
-import enum, os
+import ctypes, enum, os
 import numpy
 from kvikio import defaults
 __version__ = "0"
@@ -70,6 +70,8 @@ class CuFile:
         assert defaults.settings["num_threads"] >= 1 and defaults.settings["task_size"] % 4096 == 0
         if os.environ.get("SHRINK"):
             os.truncate(os.readlink(f"/proc/self/fd/{self.fd}"), 1 << 20)
+        if not isinstance(memory, numpy.ndarray):  # of a pretended GPU (fakes/cuda)
+            memory = numpy.ctypeslib.as_array((ctypes.c_uint8 * memory.nbytes).from_address(memory.data.ptr))
         done = 0
         while done < memory.size:
             moved = os.preadv(self.fd, [memory[done:].data], done)

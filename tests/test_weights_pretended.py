@@ -5,6 +5,7 @@ All but CUDA itself runs: pinned slots, streams, events, copies of rows, the ker
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from iobench.storage import files, ongpu, verify
 from iobench.storage.filesystem import filesystem_of
 from iobench.timing.sampler import Sampler
 from iobench.units import KIB, MIB
-from tests.test_gpu_pretended import Pretend, built, pretend
+from tests.test_gpu_pretended import FAKES, Pretend, built, pretend
+from tests.test_storage_beside import DEFAULTS, KVIKIO
 
 WEIGHTS = probes.load("weights")
 FIXTURES = (built, pretend)  # pytest finds them by their names here
@@ -94,6 +96,25 @@ def test_every_way_brings_every_byte(pretend: Pretend, method: str, part: dict[s
 def test_rings_of_every_shape(pretend: Pretend, more: dict[str, Any], sampler: Sampler) -> None:
     pretend()
     assert measured(point("direct", **more), sampler).verified
+
+
+@pytest.mark.parametrize("loader", ["kvikio", "kvikio-compat"])
+def test_kvikio_into_its_memory_is_summed_by_the_kernel(
+    pretend: Pretend, built: Path, loader: str, sampler: Sampler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kvikio itself is a stand-in: without a driver it reads nothing. Its process, memory and check are as always."""
+    pretend()
+    (tmp_path / "kvikio").mkdir()
+    (tmp_path / "kvikio/__init__.py").write_text(KVIKIO)
+    (tmp_path / "kvikio/defaults.py").write_text(DEFAULTS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(FAKES), os.environ.get("PYTHONPATH", "")]))
+    found = measured(point(f"{loader}-warm"), sampler)
+    assert found.verified
+    assert found.path.startswith("compat")
+    assert found.evidence["backends"]["posix"] >= found.nbytes
+    monkeypatch.setenv("DAMAGE", "1")
+    with pytest.raises(WrongData, match="1 of"):
+        measured(point(f"{loader}-warm"), sampler)
 
 
 @pytest.mark.parametrize("method", ["direct", "mmap-warm"])
