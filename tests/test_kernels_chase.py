@@ -93,11 +93,10 @@ def test_a_chase_that_does_fewer_loads_is_caught(short: int) -> None:
         work.take(100, 2, driver)
 
 
-def test_settle_asks_for_an_odd_number_that_fills_a_sample() -> None:
+def test_settle_asks_for_an_odd_number_that_fills_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     with chasing(64) as work:
-        loads = work.settle()
-        assert loads % 2 == 1
-        assert work.take(loads, 3).min() > 50e-6
+        monkeypatch.setattr(work, "take", lambda loads, count: np.full(count, loads * 2e-9))  # 2 ns a load
+        assert work.settle() == (1 << 18) + 1
 
 
 def test_loads_depend_on_each_other() -> None:

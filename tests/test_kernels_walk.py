@@ -52,11 +52,11 @@ def test_the_sum_is_that_of_plain_python(team: Team) -> None:
     assert sorted(work.tables[0]) == list(range(8))
 
 
-def test_settle_fills_a_sample(team: Team) -> None:
+def test_settle_fills_a_sample(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     work = over(team, 64 * KIB)
+    monkeypatch.setattr(work, "take", lambda count, driver=None: np.full(count, work.repeats * 1e-6))  # 1 us a pass
     work.settle()
-    assert work.repeats > 1
-    assert float(np.median(work.take(5))) > 50e-6
+    assert 150 <= work.repeats <= 600
 
 
 def test_a_wrong_word_is_wrong_data(team: Team) -> None:
