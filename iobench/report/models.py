@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from iobench.cxl import stages
+from iobench.cxl import signature, stages
 from iobench.fit import Fitted, Model, Parameter, fit_run
 from iobench.record import Run
 from iobench.report.names import percent, range_text
@@ -43,9 +43,9 @@ def models_of(run: Run) -> list[Fitted]:
 
 
 def view_of(run: Run) -> ModelsView:
-    """Return the models of a run as text, and where the latency of far memory goes."""
+    """Return the models of a run as text, where the latency of far memory goes, and what mixes say of its link."""
     view = models_view(models_of(run))
-    return replace(view, findings=(*view.findings, *stages.sentences(run)))
+    return replace(view, findings=(*view.findings, *stages.sentences(run), *signature.sentences(run)))
 
 
 def models_view(every: Sequence[Fitted]) -> ModelsView:
