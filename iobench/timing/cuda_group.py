@@ -23,8 +23,8 @@ METHOD = (
 )
 _LEAST_SECONDS = 1e-3  # streams of several GPUs start some us apart
 _LEAD_SECONDS = 40e-3  # the host's memory and fabric, which all GPUs share, raise their clocks only under load
-_MOST_QUEUED = 400  # operations and marks of one stream behind the gate
-_MOST_TAIL = 2 * cuda.MOST_OPS
+_MOST_QUEUED = 192  # timed operations and marks of one stream behind the gate; lead and tail come on top
+_MOST_TAIL = cuda.MOST_OPS
 
 
 def events_together(sampler: Sampler, lanes: Sequence[tuple[Enqueue, Any]]) -> Timed:
