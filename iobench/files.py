@@ -1,12 +1,18 @@
-"""Files that are written whole or not at all: a full disk leaves the old one, a reader never sees half."""
+"""Files that are written whole or not at all: a full disk leaves the old one, a reader never sees half.
+
+And plain files that somebody else wrote: ``plain`` opens nothing that has no end or waits for a writer.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
+
+from iobench.errors import UserError
 
 
 def replace(path: Path, content: str | bytes | Iterable[str]) -> None:
@@ -17,6 +23,20 @@ def replace(path: Path, content: str | bytes | Iterable[str]) -> None:
         else:
             with place.open("w", encoding="utf-8") as stream:
                 _fill(stream, content)
+
+
+def plain(path: Path, what: str) -> IO[bytes]:
+    """Open a plain file for reading; OSError where it can't be, UserError for a device, a pipe or a socket.
+
+    ``what`` says what is wanted, for the sentence. It never waits: a pipe without a writer is refused, too.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+    raise UserError(f"{path} is {kind}, no file: write what it gives to a file, and name that as {what}")
 
 
 def _fill(stream: IO[str], content: str | Iterable[str]) -> None:

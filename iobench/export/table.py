@@ -41,7 +41,7 @@ def _rows(one: Fitted) -> Iterator[list[Any]]:
         span = [_digits(point.low / US), _digits(point.high / US)] if known else ["", ""]
         rate = point.nbytes / point.seconds / GB if kinds.get(one.kind).axis == "bytes" else math.nan
         yield [
-            one.probe, one.mode, one.series, point.nbytes, _digits(point.seconds / US), *span,
+            *map(_text, (one.probe, one.mode, one.series)), point.nbytes, _digits(point.seconds / US), *span,
             "" if math.isnan(rate) else _digits(rate), _busbw(one, point),
         ]  # fmt: skip
 
@@ -51,6 +51,11 @@ def _busbw(one: Fitted, point: Measured) -> str:
     if op not in busbytes.OPS or not isinstance(ranks, int):
         return ""
     return _digits(busbytes.factor(str(op), ranks) * point.nbytes / point.seconds / GB)
+
+
+def _text(value: str) -> str:
+    """Return text that no spreadsheet takes for a formula: a log may have given it."""
+    return f"'{value}" if value[:1] in tuple("=+-@\t\r") else value
 
 
 def _digits(value: float) -> str:

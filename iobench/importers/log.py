@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
 import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from iobench import files
 from iobench.errors import UserError
 from iobench.units import GIB, KIB, MIB, format_size
 
@@ -32,6 +34,10 @@ _INVISIBLE = re.compile("[\x80-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff
 _EMPTY_LINES = re.compile(r"\n(?:[ \t]{0,256}\n){8,}")
 _TOO_LONG = re.compile(f"[^\n]{{{LONGEST_LINE}}}")
 _BLANKS = re.compile(rb"[ \t]{%d,}" % _MOST_BLANKS)
+_PACKED = (
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"), (b"PK\x03\x04", "zip", "unzip"), (b"BZh", "bzip2", "bunzip2"),
+    (b"\xfd7zXZ\0", "xz", "unxz"), (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+)  # fmt: skip
 _WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
@@ -65,18 +71,20 @@ class Log:
 
 
 def load(path: Path) -> Log:
-    """Read and clean a log; UserError where it can't be read, is empty, or is larger than 2 GiB."""
+    """Read and clean a log; UserError where it can't be read, is no file, is empty, or is larger than 2 GiB."""
+    shown = clean(str(path))
     if path.is_dir():
-        raise UserError(f"{path} is a folder: name the log itself, or a run's folder that holds records.jsonl")
+        raise UserError(f"{shown} is a folder: name the log itself, or a run's folder that holds records.jsonl")
     try:
-        size = path.stat().st_size
-        if size > MOST_NBYTES:
-            raise UserError(f"{path} is {format_size(size)}: cut it into parts below {format_size(MOST_NBYTES)}")
-        data = path.read_bytes()
+        with files.plain(path, "the log") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_NBYTES:
+                raise UserError(f"{shown} is {format_size(size)}: cut it into parts below {format_size(MOST_NBYTES)}")
+            data = file.read(MOST_NBYTES + 1)  # a file may grow, or lie about its size, as those of /proc do
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; give the log of a benchmark tool") from error
+        raise UserError(f"cannot read {shown}: {error.strerror}; give the log of a benchmark tool") from error
     except ValueError as error:  # a NUL in the name
-        raise UserError(f"cannot read {str(path)!r}: {error}; give the log of a benchmark tool") from error
+        raise UserError(f"cannot read {shown!r}: {error}; give the log of a benchmark tool") from error
     return from_bytes(data, path.name)
 
 
@@ -87,8 +95,9 @@ def from_bytes(data: bytes, name: str = "log") -> Log:
     name = clean(name)
     if data[:2] == b"\x1f\x8b":
         data = _unpack(data, name)
-    if data[:4] == b"\x28\xb5\x2f\xfd":
-        raise UserError(f"{name} is packed with zstd: unpack it first (zstd -d) and import the text")
+    for magic, packer, command in _PACKED:
+        if data.startswith(magic):
+            raise UserError(f"{name} is packed with {packer}: unpack it first ({command}) and import the text")
     if not data.strip():
         raise UserError(f"{name} is empty: the tool wrote nothing to it; run it again")
     problems: list[str] = []

@@ -39,7 +39,7 @@ def folder_of(log_name: str, out: Path | None, several: bool) -> Path:
 def write(run: Run, folder: Path) -> Path:
     """Write ``records.jsonl`` into ``folder``; UserError where one is there already or it can't be written."""
     path = folder / FILE_NAME
-    if path.exists():
+    if path.exists() or path.is_symlink():  # a link that leads nowhere is one, too
         raise UserError(f"{path} exists: choose another folder with --out, or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)

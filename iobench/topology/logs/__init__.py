@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from iobench import files
 from iobench.errors import UserError
 from iobench.topology.graph import Topology
 from iobench.topology.logs.text import clean
@@ -74,10 +75,11 @@ def _reader(name: str) -> Reader:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with files.plain(path, "a tool's output") as file:
             data = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; give a file with a tool's output") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {str(path)!r}: {why}; give a file with a tool's output") from error
     if len(data) > _MOST_BYTES:
         raise UserError(f"{path} is larger than any output about one machine: cut out the part that is")
     return data.decode("utf-8", "replace")

@@ -7,6 +7,8 @@ import re
 from iobench.topology.graph import Topology
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[4m(?=GPU|\S)|\[0m")
+# whatever moves a terminal's cursor or changes what a reader sees: control characters, direction overrides
+_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _ADDRESS = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
 _QUOTE = re.compile(r"^ ?(?:>(?: |$))+", re.MULTILINE)  # quoted in mail
 _REMARK = re.compile(r"(?<=[^\s])[ \t]{2,40}(?:# |#?[ \t]?<--|\u2190)[^\n]{0,400}$", re.MULTILINE)  # a writer's own
@@ -15,7 +17,7 @@ _MOST_LINE = 4096  # no tool prints a longer one; a longer one would make patter
 
 def clean(text: str) -> str:
     """Return the text without terminal colours, carriage returns and lines longer than any tool prints."""
-    plain = _ESCAPE.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    plain = _UNSEEN.sub("", _ESCAPE.sub("", text)).replace("\r\n", "\n").replace("\r", "\n")
     plain = _REMARK.sub("", _QUOTE.sub("", plain))
     if plain.lstrip()[:1] in "[{<":
         return plain  # JSON or XML, which may be one long line
