@@ -7,6 +7,7 @@ CUDA itself is tested: labels, statistics, short reads, wrong bytes, refused reg
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -155,6 +156,29 @@ def test_cold_bytes_of_a_disk_are_told_from_cached_ones(fakes: Path, weights: Fi
     assert loaded(weights, "kvikio-compat-warm", sampler).verdict.path == "compat, from the page cache"
 
 
+def test_holes_are_read_from_no_device(fakes: Path, tmp_path: Path, sampler: Sampler) -> None:
+    header = json.dumps({"a": {"dtype": "U8", "shape": [4 * MIB], "data_offsets": [0, 4 * MIB]}}).encode()
+    file = tmp_path / "sparse.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(file, 8 + len(header) + 4 * MIB)
+    found = files.users(file)
+    if file.stat().st_blocks * 512 > MIB or found.device is None:
+        pytest.skip("this filesystem keeps no holes, or its device is unknown")
+    for loader in ("kvikio", "kvikio-compat"):
+        got = loaded(found, f"{loader}-cold", sampler)
+        assert got.verdict.path == "compat, not from the device"
+        assert not got.verdict.proven
+        assert any("holes" in note for note in got.notes)
+
+
+def test_overlay_has_no_device_that_could_prove_anything(fakes: Path, weights: Files, sampler: Sampler) -> None:
+    stacked = dataclasses.replace(weights, filesystem=filesystem.Filesystem("overlay"), device=None)
+    for loader in ("kvikio", "kvikio-compat"):
+        got = loaded(stacked, f"{loader}-warm", sampler)
+        assert got.verdict.path == "compat, from an unknown device"
+        assert not got.verdict.proven
+
+
 def test_on_tmpfs_nothing_is_cold_and_warm_is_no_gds(fakes: Path, sampler: Sampler) -> None:
     shm = Path("/dev/shm")
     if not (shm.is_dir() and os.access(shm, os.W_OK) and filesystem_of(shm).name == "tmpfs"):
@@ -250,23 +274,24 @@ def test_safetensors_brings_every_byte(weights: Files, sampler: Sampler) -> None
 
 
 @pytest.mark.parametrize(
-    ("state", "device", "path", "proven"),
+    ("state", "share", "path", "proven"),
     [
-        ("warm", MIB, through.PAST, True),
-        ("warm", MIB // 2, "page cache and device", False),
-        ("warm", 0, "page cache", True),
-        ("cold", MIB, through.PAST, True),
+        ("warm", 1.0, through.PAST, True),
+        ("warm", 0.5, "page cache and device", False),
+        ("warm", 0.0, "page cache", True),
+        ("cold", 1.0, through.PAST, True),
     ],
 )
 def test_loaders_that_read_past_the_page_cache_are_told(
-    weights: Files, state: str, device: int, path: str, proven: bool
+    weights: Files, state: str, share: float, path: str, proven: bool
 ) -> None:
     """Some read with O_DIRECT even where the page cache holds the files: that is no read of the page cache."""
     where = dataclasses.replace(weights, filesystem=filesystem.Filesystem("ext4"))
     stage = load.Stage(where, plan.tensors(weights.checkpoint), target.Nowhere(0), ())
     loads = load.Loads(stage, Way(f"runai-{state}"), lambda: None, lambda: None)
-    loads.moved, loads.resident, loads.after = [Counted(device, device)], [1.0], [1.0 if state == "warm" else 0.0]
-    verdict = through.judge(MIB, loads)
+    device, warm = int(share * stage.nbytes), float(state == "warm")
+    loads.moved, loads.resident, loads.after = [Counted(device, device)], [warm], [warm]
+    verdict = through.judge(loads)
     assert (verdict.path, verdict.proven) == (f"{path} + copy to nowhere", proven)
 
 

@@ -99,6 +99,21 @@ def test_silent_counters_say_how_to_switch_them_on() -> None:
     assert "rw_stats_enabled" in cufile.judge(GIB, DISK, Nvfs(False)).notes[0]
 
 
+@pytest.mark.parametrize(
+    ("device", "resident", "path", "proven"),
+    [
+        (0, 0.0, "compat, not from the device", False),
+        (GIB // 2, 0.0, "compat, from the device in part", False),
+        (GIB, 0.0, "compat, from the device", True),
+        (0, 1.0, "compat, from the page cache", True),
+        (0, None, "compat, from the page cache", True),
+    ],
+)
+def test_what_was_in_no_cache_came_from_none(device: int, resident: float | None, path: str, proven: bool) -> None:
+    verdict = cufile.judge(GIB, Counted(device, device, GIB), None, {"posix": GIB}, None, resident)
+    assert (verdict.path, verdict.proven) == (path, proven)
+
+
 @pytest.mark.parametrize(("through", "calls", "gds"), [(2, 0, True), (1, 1, False), (2, 1, False), (1, 0, False)])
 def test_half_of_a_small_checkpoint_is_not_all_of_it(through: int, calls: int, gds: bool) -> None:
     verdict = cufile.judge(2 * MIB, Counted(2 * MIB, 2 * MIB, calls * MIB), Nvfs(True, through * MIB, 4))

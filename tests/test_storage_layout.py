@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -239,3 +240,16 @@ def test_no_right_to_read_is_said(tmp_path: Path) -> None:
     if os.access(file, os.R_OK):
         pytest.skip("root reads everything")
     assert "Permission denied" in refusal(file)
+
+
+@pytest.mark.parametrize(("number", "words"), [(errno.EACCES, "Permission denied"), (errno.EIO, "Input/output error")])
+def test_what_the_system_refuses_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    file = written(tmp_path, TWO_BY_TWO, 16)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert words in refusal(file)

@@ -249,7 +249,7 @@ def _states(files: Files, loader: str, target: str, child: Beside, states: Seque
             return stage.nbytes / seconds
 
         name = f"{child.facts.get('loader', loader)} {state}{told}"
-        yield Entry(name, state, False, timed, path=lambda loads=loads: through.judge(stage.nbytes, loads).path)  # type: ignore[misc]
+        yield Entry(name, state, False, timed, path=lambda loads=loads: through.judge(loads).path)  # type: ignore[misc]
 
 
 def _fio(files: Files, say: Say) -> Iterator[Entry]:

@@ -19,6 +19,7 @@ STATS = "proc/driver/nvidia-fs/stats"
 GDS_NVFS, GDS_P2PDMA, COMPAT = "gds (nvidia-fs)", "gds (p2pdma)", "compat"
 _ALL, _NONE = 0.98, 0.02
 _LARGE = 64 * MIB
+_NOWHERE = ("not from the device", "from the device in part")  # of files that were not in the page cache
 _ENABLE = "echo 1 > /sys/module/nvidia_fs/parameters/rw_stats_enabled"
 
 
@@ -95,11 +96,13 @@ def judge(
     kernel: Nvfs | None,
     backends: Mapping[str, int] | None = None,
     cufile: GpuReads | None = None,
+    resident: float | None = None,
 ) -> Verdict:
     """Return the path of ``asked`` bytes read by kvikio or cuFile.
 
     ``moved`` are the device's and the reading process's counters, ``kernel`` what nvidia-fs counted meanwhile (None:
-    not loaded), ``backends`` the bytes by kvikio's backend, ``cufile`` cuFile's own counts of reads.
+    not loaded), ``backends`` the bytes by kvikio's backend, ``cufile`` cuFile's own counts of reads, ``resident`` the
+    part of the files that the page cache held right before (None: unknown).
     """
     notes = []
     through = kernel.read_bytes if kernel and kernel.counting else 0
@@ -114,7 +117,8 @@ def judge(
         notes.append(f"nvidia-fs carried {share:.1%} of the bytes, reads of the process the rest: not all is GDS")
         return Verdict(f"{COMPAT} in part", False, notes)
     if max(calls, posix) >= _ALL * asked:
-        return Verdict(f"{COMPAT}, {_origin(asked, moved)}", moved.device is not None, notes)
+        origin = _origin(asked, moved, resident)
+        return Verdict(f"{COMPAT}, {origin}", moved.device is not None and origin not in _NOWHERE, notes)
     if (
         cufile is not None
         and cufile.reads > 0
@@ -127,11 +131,13 @@ def judge(
     return Verdict("cuFile, unproven", False, notes)
 
 
-def _origin(asked: int, moved: Counted) -> str:
-    """Say where bytes that were read by POSIX calls came from."""
+def _origin(asked: int, moved: Counted, resident: float | None) -> str:
+    """Say where bytes that were read by POSIX calls came from: those of holes come from nowhere."""
     if moved.device is None:
         return "from an unknown device"
     share = (moved.least or 0) / asked
     if share >= _ALL:
         return "from the device"
+    if resident is not None and resident < _NONE:
+        return _NOWHERE[0] if share <= _NONE else _NOWHERE[1]
     return "from the page cache" if share <= _NONE else "from the device and the page cache"

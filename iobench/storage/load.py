@@ -220,7 +220,7 @@ def judge(loads: Loads) -> proof.Verdict:
     """Return which way the loads' bytes went."""
     state = WARM if loads.claims_warm else loads.way.state
     stage = loads.stage
-    return proof.judge(state, stage.nbytes, loads.worst, stage.files.filesystem, _worst_residency(loads))
+    return proof.judge(state, stage.nbytes, loads.worst, stage.files.filesystem, worst_residency(loads))
 
 
 def refuse_cold_memory(stage: Stage, way: Way) -> None:
@@ -314,7 +314,8 @@ def _resident(files: Files) -> float:
         return min(cache.resident_fraction(fd) for fd in fds)
 
 
-def _worst_residency(loads: Loads) -> float | None:
+def worst_residency(loads: Loads) -> float | None:
+    """Return what was in the page cache before the load that speaks most against its claim; None where unknown."""
     return (min if loads.claims_warm else max)(loads.resident, default=None)
 
 

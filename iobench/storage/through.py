@@ -13,7 +13,8 @@ from iobench.storage.beside.loaders import Order
 from iobench.storage.beside.process import Beside, beside
 from iobench.storage.cufile import GpuReads, Nvfs
 from iobench.storage.files import Files
-from iobench.storage.load import Loaded, Loads, Stage, few, refuse_cold_memory
+from iobench.storage.load import Loaded, Loads, Stage, few, refuse_cold_memory, worst_residency
+from iobench.storage.load import judge as judge_own
 from iobench.storage.target import Lane
 from iobench.storage.way import Way
 
@@ -78,7 +79,7 @@ def load(files: Files, way: Way, target: str, sampler: Sampler, deadline: float 
         loads.finish()
         facts = loads.evidence() | child.facts | watch.evidence()
     counted = kvikio or any(one.read_bytes for one in watch.kernel)  # others may go through nvidia-fs as well
-    verdict = watch.judge(stage.nbytes, loads) if counted else judge(stage.nbytes, loads)
+    verdict = watch.judge(stage.nbytes, loads) if counted else judge(loads)
     why = _why(files, sampler) if way.how == "kvikio" and not verdict.path.startswith("gds") else []
     return Loaded(timed, verdict, facts, [*verdict.notes, *why, *files.notes])
 
@@ -122,7 +123,7 @@ class _Watch:
         kernel = min(self.kernel, key=lambda one: one.read_bytes, default=None)
         backends = max(self.backends, key=lambda one: one.get("posix", 0), default=None)
         own = max(self.cufile, key=lambda one: one.posix, default=None)
-        return cufile.judge(asked, loads.worst, kernel, backends, own)
+        return cufile.judge(asked, loads.worst, kernel, backends, own, worst_residency(loads))
 
     def evidence(self) -> dict[str, Any]:
         return {
@@ -145,14 +146,12 @@ def gds_stats(pid: int) -> GpuReads | None:
     return None
 
 
-def judge(asked: int, loads: Loads) -> proof.Verdict:
+def judge(loads: Loads) -> proof.Verdict:
     """Judge a loader that may go through the page cache or past it: by the device's bytes and what is cached after."""
-    state = "warm" if loads.claims_warm else "cold"
-    resident = (min if loads.claims_warm else max)(loads.resident, default=None)
-    verdict = proof.judge(state, asked, loads.worst, loads.stage.files.filesystem, resident)
-    if state == "cold" and verdict.proven and loads.after and max(loads.after) < _PAST:
+    asked, warm, verdict = loads.stage.nbytes, loads.claims_warm, judge_own(loads)
+    if not warm and verdict.proven and loads.after and max(loads.after) < _PAST:
         verdict = proof.Verdict(PAST, True, verdict.notes)
-    elif state == "warm" and loads.devices and min(*loads.devices, *loads.processes) >= _ALL * asked:
+    elif warm and loads.devices and min(*loads.devices, *loads.processes) >= _ALL * asked:
         verdict = proof.Verdict(PAST, True, ["the files lay in the page cache, and the loader read the device anyway"])
     return proof.onto(verdict, False, loads.stage.target.name)
 
