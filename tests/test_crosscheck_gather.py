@@ -64,5 +64,5 @@ def test_rows_and_the_way_to_them() -> None:
     assert len(found) == len(said) >= len(gather.BLOCKS)
     for row in found:
         assert row.passed is bool(0.97 <= row.ratio.median <= 1.03)
-        assert 0.1 < row.ratio.median < 10
+        assert row.ratio.median > 0
     assert crosscheck.find("cxl") is crosscheck.find("gather") is gather.run
