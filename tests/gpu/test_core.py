@@ -250,7 +250,7 @@ def test_an_error_in_enqueue_opens_the_gate(card: Device, sampler: Sampler) -> N
             cuda.events(sampler, fails, stream, ops=1)
         start = time.monotonic()
         stream.synchronize()
-        assert time.monotonic() - start < 0.2
+        assert time.monotonic() - start < 0.9 * gate.TIMEOUT_SECONDS
 
 
 def test_host_call(card: Device, sampler: Sampler) -> None:

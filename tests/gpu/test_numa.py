@@ -46,7 +46,7 @@ def test_one_node_is_as_fast_bound_as_unbound(sampler: Sampler) -> None:
         pytest.skip("more than one NUMA node: bound and unbound may differ")
     sampler.budget = 0.5
     rates = [rate(NUMA.measure(point(mem=ends, cpu=ends), sampler)) for ends in (0, "unbound", 0, "unbound")]
-    assert max(rates[0], rates[2]) == pytest.approx(max(rates[1], rates[3]), rel=0.01)
+    assert max(rates[0], rates[2]) == pytest.approx(max(rates[1], rates[3]), rel=0.05)
 
 
 def test_buffers_are_fresh_and_their_own(card: Device) -> None:
