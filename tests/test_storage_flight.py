@@ -263,3 +263,9 @@ def test_processors_that_python_can_not_order_are_refused(monkeypatch: pytest.Mo
     for engine in QUEUES:
         with pytest.raises(Unavailable, match="-a engine=preadv"), flight.reads(engine, 1):
             pass
+
+
+def test_every_thread_of_a_pool_is_started() -> None:
+    with ThreadPoolExecutor(5) as pool:
+        read.start_threads(pool, 5)
+        assert len(pool._threads) == 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +169,13 @@ def _flying(
         spread(take, todo, pool, threads)
 
     return run
+
+
+def start_threads(pool: ThreadPoolExecutor, threads: int) -> None:
+    """Start every thread of a new pool: it starts each with the first work that finds none idle."""
+    all_here = threading.Barrier(threads)
+    for future in [pool.submit(all_here.wait) for _ in range(threads)]:
+        future.result()
 
 
 def spread(work: Work, todo: Sequence[Any], pool: ThreadPoolExecutor, threads: int) -> None:

@@ -63,6 +63,14 @@ def test_every_way_brings_every_byte(method: str, part: dict[str, Any], sampler:
         assert {"read", "copy", "register"} <= set(found.evidence["stages"])
 
 
+@pytest.mark.parametrize("engine", ["io_uring", "aio"])
+@pytest.mark.parametrize("part", [{}, {"part": "slices", "tp": 4, "rank": 3}])
+def test_reads_in_flight(engine: str, part: dict[str, Any], sampler: Sampler) -> None:
+    found = measured(point("direct", engine=engine, depth=8, threads=2, **part), sampler)
+    assert found.verified
+    assert "bounce" in found.path
+
+
 @pytest.mark.parametrize("more", [{"depth": 1}, {"depth": 8}, {"register": "each"}, {"threads": 1}])
 def test_rings_of_every_shape(more: dict[str, Any], sampler: Sampler) -> None:
     assert measured(point("buffered-warm", **more), sampler).verified
