@@ -69,10 +69,14 @@ def test_a_copy_that_misses_bytes_is_wrong_data(sampler: Sampler, monkeypatch: p
 
 
 @pytest.mark.multigpu
-def test_all_gpus_of_a_socket_copy_at_once(sampler: Sampler) -> None:
+@pytest.mark.parametrize("nbytes", [4 * KIB, 64 * MIB])
+def test_all_gpus_of_a_socket_copy_at_once(sampler: Sampler, nbytes: int) -> None:
     groups = {p["gpus"] for p in NUMA.points(machine(), probes.narrow(NUMA, [])) if not p["gpus"].isdigit()}
     if not groups:
         pytest.skip("no socket is known to have two GPUs")
-    samples = NUMA.measure(point(gpus=min(groups)), sampler)
-    assert len(samples.timed.seconds) > 1
-    assert samples.moved == 64 * MIB * len(samples.timed.seconds)
+    samples = NUMA.measure(point(gpus=min(groups), nbytes=nbytes), sampler)
+    count = len(samples.evidence["host_pages"])
+    assert count > 1
+    assert samples.moved == nbytes * count
+    # a small message to all of them has one time, each stream of large ones its own
+    assert len(samples.timed.seconds) == (1 if nbytes == 4 * KIB else count)
