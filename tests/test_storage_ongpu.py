@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from iobench import gpu
-from iobench.errors import WrongData
+from iobench import gpu, mempolicy
+from iobench.errors import Unavailable, WrongData
 from iobench.gpu import Buffer, Device
 from iobench.storage import files, load, make, ongpu, plan, read, ring, verify
 from iobench.storage.mapped import mapped
 from iobench.storage.plan import Area
+from iobench.topology.graph import Topology
 from iobench.units import KIB, MIB
 
 CARD = Device(1, "a stand-in", "0000:00:06.0", 4, 1 << 20, 1 << 30, (9, 0), node="gpu:1")
@@ -171,6 +173,29 @@ def test_one_rank_of_columns_is_one_copy_of_rows(cuda: Cuda) -> None:
         right = np.array([5 + 10 * row + column for row in range(4) for column in range(3)], np.uint8)
         assert np.array_equal(target.sums(0, 12), verify.sums(right))
         assert target.name == "gpu:1"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "refused", "asked"), [(1, False, []), (2, False, [(1,)]), (2, True, [(1,)]), (0, False, [])]
+)
+def test_slots_lie_on_the_gpus_node_where_there_are_several_and_they_may(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch, nodes: int, refused: bool, asked: list[tuple[int, ...]]
+) -> None:
+    found: list[tuple[int, ...]] = []
+
+    def apply(address: int, nbytes: int, policy: Any, root: str) -> None:
+        found.append(policy.nodes)
+        if refused:
+            raise Unavailable("mbind is not allowed here")
+
+    graph = Topology("some nodes")
+    for node in range(nodes):
+        graph.add(f"mem:{node}", "mem")
+    monkeypatch.setattr(ongpu, "machine", lambda: graph)
+    monkeypatch.setattr(mempolicy, "apply", apply)
+    with ongpu.pinned(4096, dataclasses.replace(CARD, mem="mem:1")) as data:
+        assert data.size == 4096
+    assert found == asked
 
 
 def test_made_files_are_what_the_sums_say(weights: files.Files) -> None:

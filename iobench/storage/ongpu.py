@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iobench import gpu, hostmem
+from iobench.errors import Unavailable
+from iobench.gpu.device import machine
 from iobench.gpu.memory import freed
 from iobench.gpu.runtime import require, room_for, runtime
 from iobench.mempolicy import Policy
@@ -103,18 +105,32 @@ def memory(nbytes: int, device: Device) -> Iterator[Gpu]:
 
 @contextlib.contextmanager
 def pinned(nbytes: int, device: Device) -> Iterator[NDArray[np.uint8]]:
-    """Yield pinned memory on huge pages of the GPU's own NUMA node where that is known.
+    """Yield pinned memory on huge pages of the GPU's own NUMA node where that is known and may be asked for.
 
     cudaHostAlloc gives no choice of pages, and the rate of O_DIRECT follows how contiguous they are.
     """
     api = runtime()
-    policy = Policy((int(device.mem.partition(":")[2]),)) if device.mem else None
-    with hostmem.buffer(nbytes, hostmem.HUGE, policy=policy) as area, gpu.using(device):
+    with _near(nbytes, device) as area, gpu.using(device):
         area.data.fill(0)
         with room_for(nbytes, "pinned host memory"):
             api.hostRegister(area.address, nbytes, _PORTABLE)
         with freed(lambda: api.hostUnregister(area.address)):
             yield area.data
+
+
+@contextlib.contextmanager
+def _near(nbytes: int, device: Device) -> Iterator[hostmem.Buffer]:
+    """Yield memory of the GPU's node; of any where there is one node only, or the system refuses the wish."""
+    several = len(machine().of("mem")) > 1
+    policy = Policy((int(device.mem.partition(":")[2]),)) if device.mem and several else None
+    with contextlib.ExitStack() as stack:
+        try:
+            area = stack.enter_context(hostmem.buffer(nbytes, hostmem.HUGE, policy=policy))
+        except Unavailable:
+            if policy is None:
+                raise
+            area = stack.enter_context(hostmem.buffer(nbytes, hostmem.HUGE))
+        yield area
 
 
 def sums(ptr: int, nbytes: int, device: Device) -> NDArray[np.uint64]:
