@@ -330,7 +330,8 @@ def test_rows_of_perftest_are_found() -> None:
 """
     assert rdma.figures(text)[4] == "46.52"
     assert rdma.figures("Couldn't connect to 127.0.0.1:18515") == []
-    assert rdma._order([1.0, 3.0, 2.0]) == [0, 2, 1]
+    assert rdma._same_order([(1.0, 2.0), (1.05, 1.9), (3.0, 9.0)]), "a tie has no order"
+    assert not rdma._same_order([(1.0, 2.0), (3.0, 1.0)])
     heading, row = text.splitlines()[1:3]
     unsorted = f"{heading}\n#, usec\n1, 46706.7\n2, 22.602\n3, 22\n---------\n{heading}\n{row}\n"
     assert rdma.samples(unsorted) == pytest.approx([46706.7e-6, 22.602e-6, 22e-6])
