@@ -35,6 +35,15 @@ def test_the_comparison_of_three_ways_is_the_gallerys() -> None:
     assert part("three ways") in done.output
 
 
+def test_the_verdict_on_rates_above_the_limit_is_the_gallerys() -> None:
+    shown = part("above").strip("`\n").split("\n")
+    log = shown[0].removeprefix("$ iobench check ")
+    done = CliRunner().invoke(app, ["check", str(LOGS / log)])
+    assert [line for line in done.output.split("\n") if line.startswith("impossible")] == shown[1:]
+    others = sum(line.startswith("unproven") for line in done.output.split("\n"))
+    assert f"The other {others} points are *unproven*" in GALLERY
+
+
 def test_figures_are_small_and_there() -> None:
     for name in re.findall(r"\]\((gallery/[^)]+)\)", GALLERY):
         assert (ROOT / "docs" / name).stat().st_size < 100_000
