@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from iobench.cxl import signature, stages
 from iobench.fit import Fitted, Model, Parameter, fit_run
+from iobench.fit.scale import foretold
 from iobench.record import Run
 from iobench.report.names import percent, range_text
 from iobench.report.shortened import MOST_SERIES, spaced
@@ -43,9 +44,10 @@ def models_of(run: Run) -> list[Fitted]:
 
 
 def view_of(run: Run) -> ModelsView:
-    """Return the models of a run as text, where the latency of far memory goes, and what mixes say of its link."""
+    """Return the models of a run as text, where far memory's latency goes, what mixes say of its link, and more ranks foretold."""
     view = models_view(models_of(run))
-    return replace(view, findings=(*view.findings, *stages.sentences(run), *signature.sentences(run)))
+    more = (*stages.sentences(run), *signature.sentences(run), *foretold.sentences(run))
+    return replace(view, findings=(*view.findings, *more))
 
 
 def models_view(every: Sequence[Fitted]) -> ModelsView:
