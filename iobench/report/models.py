@@ -44,7 +44,7 @@ def models_of(run: Run) -> list[Fitted]:
 
 
 def view_of(run: Run) -> ModelsView:
-    """Return the models of a run as text, where far memory's latency goes, what mixes say of its link, and more ranks foretold."""
+    """Return the models of a run as text, with what they say of far memory, of a link under mixes, of more ranks."""
     view = models_view(models_of(run))
     more = (*stages.sentences(run), *signature.sentences(run), *foretold.sentences(run))
     return replace(view, findings=(*view.findings, *more))
