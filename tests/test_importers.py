@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,20 @@ def test_a_very_long_line_is_no_row_and_no_burden() -> None:
     log = from_bytes(b"./all_reduce_perf -g 2\n" + HEAD.encode() + ROW.encode() + b"8 " * 2_000_000 + b"\n")
     assert max(map(len, log.lines)) == LONGEST_LINE
     assert importers.read_log(log).rows == 1
+
+
+@pytest.mark.parametrize("unit", [" ", "\t", "\t ", "\n", " \n", "9", "[", "GPU0 X ", "<a>", "-", "1 "])
+def test_a_run_of_anything_is_read_in_time(unit: str) -> None:
+    """A pattern that tries every way to split such a run takes minutes for it."""
+    import time
+
+    for place in (0, 200, 100_000):
+        text = f"./all_reduce_perf -g 2\n{HEAD}{ROW}" + "Function " * 3 + "Numa node "
+        log = from_bytes((text[:place] + (unit * 50_000)[:50_000] + text[place:]).encode())
+        started = time.process_time()
+        with suppress(UserError):
+            importers.read_log(log)
+        assert time.process_time() - started < 60  # hundreds where it is quadratic
 
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-1.00", "1e400", "0.00", "9" * 40])

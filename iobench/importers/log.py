@@ -33,6 +33,7 @@ _CONTROL = bytes(code for code in [*range(9), 11, 12, *range(14, 32), 127])
 _INVISIBLE = re.compile("[\x80-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
 _EMPTY_LINES = re.compile(r"\n(?:[ \t]{0,256}\n){8,}")
 _TOO_LONG = re.compile(f"[^\n]{{{LONGEST_LINE}}}")
+_LONG_RUNS = (b" " * 64, b"\t" * 64, b"\t " * 32)
 _BLANKS = re.compile(rb"[ \t]{%d,}" % _MOST_BLANKS)
 _PACKED = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"), (b"PK\x03\x04", "zip", "unzip"), (b"BZh", "bzip2", "bunzip2"),
@@ -141,7 +142,7 @@ def _text(data: bytes, problems: list[str]) -> str:
     data = data.translate(None, _CONTROL)
     if b"\r" in data:
         data = _without_returns(data)
-    if b" " * _MOST_BLANKS in data or b"\t" in data:
+    if any(run in data for run in _LONG_RUNS):  # the pattern alone would look at every blank of a long log
         data = _BLANKS.sub(b" " * _MOST_BLANKS, data)
     text = data.decode("utf-8", "replace")
     if text.isascii():
