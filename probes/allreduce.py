@@ -46,7 +46,7 @@ AXES = {
         "the collective, a sum where it reduces",
         choices=("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "sendrecv"),
     ),
-    "ranks": Axis((2, 4, 8), "processes; unless given, as many as there are GPUs or CPUs (2 at least)", minimum=2),
+    "ranks": Axis((2, 4, 8, 16), "processes; unless given, as many as there are GPUs or CPUs (2 at least)", minimum=2),
     "nodes": Axis((1,), "hosts that share the ranks; unless given, all of the job (torchrun, srun, mpirun)", minimum=1),
     "dtype": Axis(("float32",), "of the elements", choices=("float32", "float16", "bfloat16", "float8")),
     "inplace": Axis(("no", "yes"), "result in the input's buffer; torch's all_reduce always is"),
@@ -72,7 +72,7 @@ PLOTS = (
 )
 MODELS = ({"kind": "piecewise", "where": {}},)
 
-_HOST_MOST = 64 << 20
+_HOST_MOST, _HOST_MOST_RANKS = 64 << 20, 8
 _GPU_MOST = {"nvlink": 512 << 20, "pcie": 512 << 20, "shm": 512 << 20, "socket": 64 << 20, "ib": 512 << 20}
 _COARSE = tuple(8 << n for n in range(0, 28, 3))  # 8 B, 64 B ... 1 GiB
 # What is measured unless the user asks for something else: engine, mode, in place -> every size or some
@@ -133,7 +133,7 @@ def _on_cpus(topology: "Topology", axes: Mapping[str, tuple[Any, ...]]) -> Itera
             raise UserError(f"-a ranks={ranks}: at most {MOST_RANKS} ranks keep the sums exact; choose fewer")
         if nbytes % ITEM_NBYTES:
             raise UserError(f"-a nbytes={nbytes} is no whole number of float32: choose a multiple of {ITEM_NBYTES}")
-        if chosen or ranks <= max(cpus, 2) * nodes:
+        if chosen or ranks <= min(max(cpus, 2) * nodes, _HOST_MOST_RANKS):
             yield {
                 "engine": "gloo", "transport": "socket", "op": "all_reduce", "ranks": ranks, "nodes": nodes,
                 "dtype": "float32", "inplace": "yes", "placement": placement, "nbytes": nbytes,
