@@ -127,6 +127,14 @@ def test_ucx_titles_of_a_batch_tell_its_tests_apart() -> None:
     assert [line.launch for line in found] == [0, 0]
 
 
+def test_ucx_sizes_beyond_32_bits() -> None:
+    """ucx#10295: a size above 4 GiB is what was asked for, not its lower 32 bits."""
+    text = f"$ ucx_perftest -t tag_bw -s {5 << 30} peer\n" + UCX.format("tag_bw", 20480.0, 20480.0)
+    text = text.replace("600         600", "4         4").replace("=================== tag_bw ==================\n", "")
+    (line,) = lines_of(text)
+    assert (line.nbytes, line.seconds[0][0]) == (5 << 30, pytest.approx((5 << 30) / (20480 * MIB)))
+
+
 def sweep(command: str, time: str = "10998", algbw: str = "12.20", busbw: str = "21.36", end: str = "") -> str:
     return f"""{command}
 # nThread 1 nGpus 8 minBytes 134217728 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1

@@ -207,6 +207,21 @@ def test_link_attributes_that_nccl_takes_for_defaults(speed: str, width: str, by
     assert found == (None if bytes_per_s is None else pytest.approx(bytes_per_s, rel=1e-3))
 
 
+@pytest.mark.parametrize(
+    "attributes", ["", 'link_width="16"', 'link_speed="16.0 GT/s PCIe"', 'link_speed="" link_width=""']
+)
+@pytest.mark.parametrize("kind", ["0x060400", "0x060000"])
+def test_a_root_port_without_its_link_is_unknown_not_gen_3(attributes: str, kind: str) -> None:
+    """nccl#326, #428, #1020, nccl-tests#233, #182: NCCL falls back to gen 3 and 16 lanes, and differs between ranks."""
+    text = f'<system version="1"><cpu numaid="0"><pci busid="0000:00:00.0" class="{kind}" {attributes}>'
+    text += (
+        '<pci busid="0000:17:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16"/></pci></cpu></system>'
+    )
+    machine = logs.merge([text])
+    assert limit(machine, "pci:0000:00", "pci:0000:00:00.0") is None
+    assert limit(machine, "pci:0000:00:00.0", "pci:0000:17:00.0") == pytest.approx(31.508e9, rel=1e-3)
+
+
 def test_topo_row_with_a_nic_column_and_a_list_of_cpus() -> None:
     header = "\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\tNUMA Affinity\n"
     rows = "GPU0\t X \tNV6\tNODE\t0,2,4,6,8,10\t0\nGPU1\tNV6\t X \tNODE\t0,2,4,6,8,10\t0\nmlx5_0\tNODE\tNODE\t X \n"
