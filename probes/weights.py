@@ -278,7 +278,8 @@ def _ways(method: str, target: str, axes: Mapping[str, tuple[Any, ...]]) -> Iter
     if method != DIRECT:
         usual = (MIB,) if target == "host" else (4 * MIB,)
         blocks = usual if blocks == AXES["block"].values else blocks
-        few = (1,) if target == "host" or method in BUFFERED[2:] else (1, 8)
+        alone = target == "host" or method in BUFFERED[2:] or method.startswith("safetensors")  # it has no threads
+        few = (1,) if alone else (1, 8)
         threads = few if threads == AXES["threads"].values else threads
     return ((block, count) for block in blocks for count in threads)
 
