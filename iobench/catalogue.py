@@ -69,7 +69,7 @@ def _topology_file(name: str) -> Path:
     found = next((file for file in (Path(name), shipped / f"{name}.json") if file.is_file()), None)
     if found is None:
         known = sorted(file.stem for file in shipped.glob("*.json"))
-        raise UserError(f"no topology file {name}{probes.nearest(name, known)}: iobench topology --out writes one")
+        raise UserError(f"no topology file {name}{probes.nearest(name, known)}: iobench topology --save writes one")
     return found
 
 
