@@ -67,7 +67,7 @@ def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
                 alike = _FIGURE.sub("#", _why(record, verdicts[record.key]))
                 groups.setdefault((record.probe, alike), []).append(record)
         found += [_of_status(run, verdicts, status, members) for members in groups.values()]
-    return [*found, *_of_all(run), *_budget(run), *_no_limit(run, verdicts), *_of_file(run)]
+    return [*found, *_of_all(run), *_wide(run), *_no_limit(run, verdicts), *_of_file(run)]
 
 
 def skipped_whole(record: Record) -> bool:
@@ -121,22 +121,41 @@ def _of_all(run: Run) -> Iterable[Notice]:
                 yield Notice("note", f"{probe}: {_sentence(note)}")
 
 
-def _budget(run: Run) -> Iterable[Notice]:
+def _wide(run: Run) -> Iterable[Notice]:
+    """Return why intervals are wider than was asked for: time was up, or launches differ."""
     target = run.header.request.get("target")
     usual = QUICK_TARGET if run.header.request.get("quick") else TARGET_FRACTION
     wanted = float(target) if isinstance(target, (int, float)) and target else usual
-    found: dict[str, list[Record]] = {}
-    for record in run:
-        if "budget" in [line.stop for line in record.used] and record.time.fraction > wanted:
-            found.setdefault(record.probe, []).append(record)
-    for probe, records in found.items():
-        widest = max(records, key=lambda record: record.time.fraction)
+
+    def wide(record: Record) -> bool:
+        return bool(record.used) and record.time.fraction > wanted
+
+    def timed_out(record: Record) -> bool:
+        return "budget" in [line.stop for line in record.used]
+
+    for probe, records in _by_probe(run, lambda record: timed_out(record) and wide(record)).items():
         text = (
             f"{probe}: time ended before the interval of {_points(len(records))} was within ±{percent(wanted)}; "
-            f"the widest is {half_width(widest.time.fraction)} ({_named(run, [widest])}). "
+            f"{_widest(run, records)}. "
             "Give more time with --budget, or compare only differences wider than the intervals."
         )
         yield Notice("budget", text)
+    several = _by_probe(run, lambda record: len(record.used) > 1 and not timed_out(record) and wide(record))
+    for probe, records in several.items():
+        text = (
+            f"{probe}: the launches of {_points(len(records))} differ by more than ±{percent(wanted)}, though each had "
+            f"the samples it wanted; {_widest(run, records)}. It holds what differs between "
+            "processes: run again with more --launches, or compare only differences wider than the intervals."
+        )
+        yield Notice("launches", text)
+
+
+def _widest(run: Run, records: list[Record]) -> str:
+    single = [record for record in records if record.time.n == 1]
+    if single:
+        return f"a single sample has no interval ({_named(run, single)})"
+    widest = max(records, key=lambda record: record.time.fraction)
+    return f"the widest is {half_width(widest.time.fraction)} ({_named(run, [widest])})"
 
 
 def _no_limit(run: Run, verdicts: Mapping[str, Verdict]) -> Iterable[Notice]:
