@@ -190,6 +190,9 @@ def _samples(
         proven=proof.proven,
         evidence={**proof.evidence, **about},
         legs=proof.legs(LINE + round(beside), 2 * point["nbytes"]),
+        notes=[]
+        if about["load_nbytes"]
+        else ["the load's threads got no CPU meanwhile: this is no point of the curve"],
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from iobench import probe as probes
 from iobench.errors import Unavailable
 from iobench.fit import fit_run
+from iobench.kernels.loading import Loading
 from iobench.timing.sampler import Sampler
 from iobench.topology import discover
 from iobench.topology.graph import Topology
@@ -118,6 +119,13 @@ def test_the_curve_is_fitted_over_what_was_achieved() -> None:
         assert one.model is not None, one.reason
         assert one.model.parameters["L0"].value == pytest.approx(100e-9, rel=0.03)
         assert one.model.parameters["Bmax"].value == pytest.approx(top, rel=0.05)
+
+
+@needs_two
+def test_a_load_that_got_no_cpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loading, "moved_during", lambda self, samples: (0, 0.1))
+    (note,) = measure(mix="read", delay=0, sample="mean").notes
+    assert "no point of the curve" in note
 
 
 @needs_two
