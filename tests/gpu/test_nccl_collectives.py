@@ -49,7 +49,7 @@ def point(**more: Any) -> dict[str, Any]:
 def test_every_operation_and_type_is_right(sampler: Sampler, pair: list[str], op: str, dtype: str) -> None:
     samples = gpus.measure(point(op=op, dtype=dtype), sampler, pair)
     assert samples.verified
-    assert samples.evidence["verified_results"] > 0
+    assert min(samples.evidence["verified_results"]) > 0
     assert samples.proven, samples.path
 
 
