@@ -127,6 +127,16 @@ def test_ucx_titles_of_a_batch_tell_its_tests_apart() -> None:
     assert [line.launch for line in found] == [0, 0]
 
 
+def test_ucx_old_versions_say_latency_above_a_test_of_bandwidth() -> None:
+    text = "$ ucx_perftest peer -t tag_bw -m cuda -s 100000000 -n 10\n"
+    text += "|              |       latency (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |\n"
+    text += "| # iterations | typical | average | overall |  average |  overall |   average |   overall |\n"
+    text += "            10     0.000  9104.800  9104.800   10474.45   10474.45         110         110\n"
+    (line,) = lines_of(text)
+    assert line.point["test"] == "bandwidth"
+    assert line.moved / line.seconds[0][0] == pytest.approx(10474.45 * MIB)
+
+
 def test_ucx_sizes_beyond_32_bits() -> None:
     """ucx#10295: a size above 4 GiB is what was asked for, not its lower 32 bits."""
     text = f"$ ucx_perftest -t tag_bw -s {5 << 30} peer\n" + UCX.format("tag_bw", 20480.0, 20480.0)

@@ -173,6 +173,15 @@ def test_nccl_topology_file() -> None:
     assert machine.nodes["numa:0"].get("cpus") == list(range(16))
 
 
+def test_rccl_writes_the_same_file_for_amd() -> None:
+    text = '<system version="2"><cpu numaid="0"><pci busid="0000:c1:00.0" class="0x038000" link_speed="32.0 GT/s PCIe" '
+    text += 'link_width="16"><gpu dev="0" sm="94" gcn="942" rank="0"><xgmi target="0000:c5:00.0" count="1"/></gpu>'
+    text += "</pci></cpu></system>"
+    machine = logs.merge([text])
+    assert machine.nodes["gpu:0"].get("vendor") == "AMD"
+    assert "nvidia" not in machine.name
+
+
 def test_nccl_topology_file_with_entities_is_not_expanded() -> None:
     bomb = '<system version="1"><!ENTITY a "aaaa"><cpu numaid="0"/></system>'
     assert logs.merge([bomb]).of("numa") == []

@@ -122,10 +122,17 @@ def _end(imported: Imported, state: State) -> None:
     imported.incomplete = sentence
 
 
+def _quantity(state: State) -> str:
+    """Return what a row is of: old versions print "latency" above tests of bandwidth, too, and mean the overhead."""
+    name = state.facts.get("Test") or state.test
+    return "overhead" if name.endswith("_bw") or "bandwidth" in name else state.quantity
+
+
 def _row(imported: Imported, state: State, place: int, text: str) -> None:
+    quantity = _quantity(state)
     values = dict(zip(_NAMES, (number(word) for word in text.split()), strict=False))
     imported.rows += 1
-    point: dict[str, Any] = {"test": "latency" if state.quantity == "latency" else "bandwidth"}
+    point: dict[str, Any] = {"test": "latency" if quantity == "latency" else "bandwidth"}
     name = state.facts.get("Test") or state.test
     if name:
         point["operation"] = name
@@ -134,7 +141,7 @@ def _row(imported: Imported, state: State, place: int, text: str) -> None:
             point[axis] = state.facts[key]
     evidence = {"row": place, "printed": text.split(), "columns": list(_NAMES), "quantity": state.quantity}
     iterations = int(values.get("iterations") or 0)
-    if state.quantity == "latency":
+    if quantity == "latency":
         if state.nbytes:
             point["nbytes"] = state.nbytes
         line = timed(

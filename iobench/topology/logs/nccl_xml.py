@@ -117,7 +117,8 @@ def _add_gpu(graph: Topology, gpu: ElementTree.Element, where: str, numa: int | 
         number = int(known.id.partition(":")[2])
     if number is None:
         return
-    add_gpu(graph, number, address=where, numa=numa)
+    amd = gpu.get("gcn") is not None or gpu.find("xgmi") is not None  # RCCL writes the same file
+    add_gpu(graph, number, vendor="AMD" if amd else "NVIDIA", address=where, numa=numa)
     if gpu.get("gdr") == "0":
         graph.add(f"gpu:{number}", "gpu", gpudirect_rdma=False)
 
