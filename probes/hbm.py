@@ -158,6 +158,11 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
             return (_chase if point["kernel"] == "chase" else _stream)(point, sampler, device, stream, area)
 
 
+def setup_seconds(points: list[dict[str, Any]]) -> float:
+    """Return roughly what one launch takes beside measuring: its start, then filling and verifying (on an H200)."""
+    return 2.0 + 0.03 * len(points)
+
+
 def _stream(point: dict[str, Any], sampler: "Sampler", device: "Device", stream: Any, area: "_Area") -> Samples:
     from iobench import gpu
     from iobench.kernels.gpu.streams import Layout, Shape, Streams

@@ -198,6 +198,11 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     return (_chase if point["op"] == "chase" else _copy)(point, sampler, device, peer)
 
 
+def setup_seconds(points: list[dict[str, Any]]) -> float:
+    """Return roughly what one launch takes beside measuring: its start, then filling and verifying (on two H200)."""
+    return 3.0 + 0.05 * len(points)
+
+
 @contextlib.contextmanager
 def _access(device: "Device", peer: "Device") -> Iterator[None]:
     """Let ``device`` reach the memory of ``peer``; Unavailable where it cannot."""

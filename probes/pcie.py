@@ -194,6 +194,11 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
     return _copy(point, sampler, devices)
 
 
+def setup_seconds(points: list[dict[str, Any]]) -> float:
+    """Return roughly what one launch takes beside measuring: its start, then filling and verifying (on an H200)."""
+    return 2.5 + 0.04 * len(points)
+
+
 def _copy(point: dict[str, Any], sampler: "Sampler", devices: "Sequence[Device]") -> Samples:
     from iobench import gpu
 
@@ -244,8 +249,9 @@ def _buffers(
     sampler: "Sampler", device: "Device", layout: "Layout", memory: str, opposite: bool
 ) -> "tuple[HostBuffer, Buffer]":
     from iobench import gpu
+    from iobench.gpu import copying
 
-    arena: Arena = sampler.shared("arena", _arena)
+    arena: Arena = sampler.shared("arena", copying.arena)
     return (
         arena.get((memory, device.index, opposite), layout.region_nbytes, lambda n: _host(n, memory, device)),
         arena.get(("device", device.index, opposite), layout.region_nbytes, lambda n: gpu.buffer(n, device)),
@@ -258,12 +264,6 @@ def _host(nbytes: int, memory: str, device: "Device") -> "contextlib.AbstractCon
     if memory == "pageable":
         return gpu.pageable(nbytes)
     return gpu.pinned(nbytes, node=int(device.mem.partition(":")[2]) if device.mem else None)
-
-
-def _arena() -> "contextlib.AbstractContextManager[Arena]":
-    from iobench.gpu import copying
-
-    return copying.arena()
 
 
 def _patient(sampler: "Sampler", point: Mapping[str, Any]) -> "Sampler":
@@ -374,10 +374,10 @@ def _path(direction: str, devices: "Sequence[Device]", hosts: "Sequence[HostBuff
 
 def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
     from iobench import gpu
-    from iobench.gpu import chasing
+    from iobench.gpu import chasing, copying
 
     device = gpu.at(f"gpu:{point['gpus']}")
-    arena: Arena = sampler.shared("arena", _arena)
+    arena: Arena = sampler.shared("arena", copying.arena)
     nbytes = point["nbytes"]
     host = arena.get(("pinned", device.index, False), nbytes, lambda n: _host(n, "pinned", device))
     with gpu.watch([device]) as watch:
