@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from iobench import preflight, ranks
-from iobench.collectives import transport
+from iobench.collectives import ports, transport
 from iobench.collectives.ops import Work
 from iobench.collectives.transport import Way
 from iobench.errors import IobenchError, Unavailable, UserError
@@ -143,15 +143,16 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
     group.call("poison", deadline)
     logs = any(group.call("log_operations", deadline, wanted=way.tuning and point["mode"] == "graph"))
     group.call("watch", deadline)
-    before = group.call("links", deadline)
+    before, ports_before = group.call("links", deadline), ports.read(sampler.topology)
     timed, about = _timed(point["mode"], sampler, group, rough, deadline)
+    sent = ports.read(sampler.topology).since(ports_before)
     carried = _carried(before, group.call("links", deadline))
     watched = group.call("watched", deadline)
     looked = group.call("verify", deadline)
     about |= {"verified_results": looked, "watch": watched, **_skew(timed), **_library(team)}
     links, links_prove = _links(way, work, timed, carried)
-    log = team.log()
-    about |= {"nvlink": carried, **_tuning(log, work)}
+    network, network_proves = ports.proof(sent, _least(work, timed), _LEAST_PROVABLE) if way.networked else ("", True)
+    about |= {"nvlink": carried, "ports": dict(sent.by_port), **_tuning(team.log(), work)}
     return Samples(
         timed=timed,
         nbytes=work.nbytes,
@@ -160,8 +161,8 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
         quantity="bandwidth",
         mode=point["mode"],
         verified=True,
-        path=", ".join(part for part in (way_words, links) if part),
-        proven=proven and links_prove,
+        path=", ".join(part for part in (way_words, links, network) if part),
+        proven=proven and links_prove and network_proves,
         evidence=about,
         legs=_legs(sampler.topology, way, work, gpus) if way.nodes == 1 else [],
         notes=[*warned, *way.overridden(os.environ), *_launch_notes(point["mode"], about, timed, logs)],
@@ -249,14 +250,18 @@ def _carried(before: list[Any], after: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _least(work: Work, timed: Timed) -> int:
+    """Return the bus bytes of all timed operations and their warm-up."""
+    return work.moved * (len(timed.seconds[0]) + len(timed.warmup[0])) * timed.ops
+
+
 def _links(way: Way, work: Work, timed: Timed, carried: list[dict[str, Any]]) -> tuple[str, bool]:
     """Return what the NVLinks' counters say, in words, and whether they fit the transport.
 
     A ring or tree makes every rank of an all-reduce send the bus bytes at least; the switch's own reduction (NVLS)
     makes it send less.
     """
-    operations = (len(timed.seconds[0]) + len(timed.warmup[0])) * timed.ops
-    least = work.moved * operations
+    least = _least(work, timed)
     if not carried or least < _LEAST_PROVABLE:
         return "", True
     sent = [one["sent"] for one in carried]

@@ -52,6 +52,11 @@ class Way:
     nodes: int = 1
     tuning: bool = True
 
+    @property
+    def networked(self) -> bool:
+        """Whether the way leads through network ports that count."""
+        return self.transport == "ib"
+
     def environment(self, log: str) -> dict[str, str]:
         """Return NCCL's variables; each process's log goes to ``log``.<pid>.
 
