@@ -33,6 +33,7 @@ _REASONS = (
     re.compile(r"(failed to extend /dev/shm/\S+ to \d+ bytes[^\n]{0,60})"),
     re.compile(r"(Error while creating shared memory segment [^\n]{0,80})"),
     re.compile(r"(Could not enable P2P between [^\n]{0,60})"),
+    re.compile(r"(Duplicate GPU detected : [^\n]{0,60})"),
     re.compile(r"(NET/Plugin: Could not find: \S+)"),
 )
 

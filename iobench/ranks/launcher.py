@@ -248,7 +248,7 @@ class RankGroup:
 
     def _silence(self, rank: int, seconds: float) -> _Trouble:
         stopped = " (stopped by a signal)" if _process_state(self._processes[rank].popen.pid) == "T" else ""
-        return _Trouble(rank, "silent", f"gave no answer within {seconds:g} s while in {self._state(rank)}{stopped}")
+        return _Trouble(rank, "silent", f"gave no answer within {seconds:.3g} s while in {self._state(rank)}{stopped}")
 
     def _state(self, rank: int) -> str:
         return (self._shared.read(rank) if self._shared else "") or "an unknown state"

@@ -9,13 +9,16 @@ from cupy.cuda import runtime
 __all__ = ["Device", "Graph", "Stream", "run", "runtime"]
 _NUMBERS = itertools.count(1000)
 STREAMS: "dict[int, Stream]" = {}
+CURRENT = [0]
 
 
 class Device:
     def __init__(self, index: int) -> None:
         assert 0 <= index < runtime.getDeviceCount()
+        self.index = index
 
     def __enter__(self) -> "Device":
+        CURRENT[0] = self.index
         return self
 
     def __exit__(self, *_: Any) -> None:

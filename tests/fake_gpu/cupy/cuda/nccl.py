@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cupy import codes
-from cupy.cuda import run, runtime
+from cupy.cuda import CURRENT, run, runtime
 from cupy.cuda.memory import looking
 
 available = True
@@ -66,6 +66,10 @@ class NcclCommunicator:
         self._log = os.environ.get("NCCL_DEBUG_FILE", "").replace("%p", str(os.getpid()))
         self._way = _way()
         self._announce()
+        devices = self._all(CURRENT[0])
+        if len(set(devices)) < ndev:
+            self._say(f"Duplicate GPU detected : rank 0 and rank 1 both on CUDA device {CURRENT[0]}")
+            raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage (run with NCCL_DEBUG=WARN for details)")
 
     def destroy(self) -> None:
         for peer in self._peers:
@@ -116,7 +120,7 @@ class NcclCommunicator:
     ) -> None:  # fmt: skip
         nbytes = max(count, taken) * _ITEM[kind]
         if "TUNING" in os.environ.get("NCCL_DEBUG_SUBSYS", "") and self.rank == 0:
-            proto = "LL" if nbytes <= 1 << 16 else "SIMPLE"
+            proto = os.environ.get("NCCL_PROTO", "LL" if nbytes <= 1 << 16 else "SIMPLE").upper()
             self._say(f"{_WORDS[name]}: {nbytes} Bytes -> Algo RING proto {proto} channel{{Lo..Hi}}={{0..23}}")
 
         def work() -> None:
