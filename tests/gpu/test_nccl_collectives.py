@@ -164,7 +164,7 @@ def test_faults_end_in_the_right_sentence(
 
 def test_one_gpu_for_two_ranks_fails_with_a_sentence(sampler: Sampler, pair: list[str]) -> None:
     with pytest.raises(
-        RankFailed, match="NCCL did not start on nvlink: rank . raised NcclError.*Duplicate GPU detected"
+        RankFailed, match=r"NCCL did not start on nvlink: rank . raised NcclError.*Duplicate GPU detected"
     ):
         gpus.measure(point(), sampler, [pair[0], pair[0]])
 
