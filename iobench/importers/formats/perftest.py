@@ -127,8 +127,7 @@ def _read_tables(lines: list[str], imported: Imported) -> Iterator[Test]:
 
 def _announced(banner: re.Match[str], command: str) -> Test:
     """Return a test as its banner names it ("RDMA_Write Bidirectional BW Test")."""
-    verb = _verb(banner[1])
-    return Test(verb, banner[3].startswith("Lat"), "Bidirectional" in banner[2], {}, command)
+    return Test(_verb(banner[1]), banner[3].startswith("Lat"), "Bidirectional" in banner[2], {}, command)
 
 
 def _verb(words: str) -> str:
