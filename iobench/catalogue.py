@@ -46,7 +46,7 @@ def details(name: str, dirs: Iterable[str] = ()) -> str:
 def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str, Any], machine: str = "") -> str:
     """Return the points that a run would measure here or on ``machine`` (a topology file), and how long it takes."""
     from iobench import plan, topology
-    from iobench.progress import format_point
+    from iobench.units import format_point
 
     graph = topology.load(_topology_file(machine)) if machine else topology.discover()
     made = plan.make(plan.Request(list(names), list(assignments), **options), graph)

@@ -214,8 +214,6 @@ class Copy:
         """Compare slots with gaps on the host; the gaps must still hold what was there before."""
         import numpy as np
 
-        from iobench import gpu
-
         found = np.zeros(nbytes, np.uint8)
         self._move(int(found.ctypes.data), self.dst.ptr, nbytes)
         right = _pattern(nbytes, POISON).reshape(-1, self.layout.stride).copy()
