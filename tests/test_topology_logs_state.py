@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 from iobench import importers
@@ -180,3 +182,12 @@ def test_two_queries_of_one_gpu_are_no_cut_log() -> None:
     assert not findings(graph(query + "==============NVSMI LOG==============\n" + query))
     cut = query.replace(": 1\n", ": 8\n")
     assert "says 8 GPUs and shows 1: the log is cut" in findings(graph(cut + cut))
+
+
+def test_logs_leave_the_package_as_it_is() -> None:
+    """The submodule discover has the name of its function: whoever imports it first must not hide that."""
+    code = (
+        "from iobench.topology import logs; logs.merge(['']); import iobench.topology as t; assert t.discover.__name__"
+    )
+    code += " == 'discover' and callable(t.discover)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from iobench.topology import limits
-from iobench.topology.discover import name as machine_name
 from iobench.topology.graph import Node, Topology
+from iobench.topology.naming import name as machine_name
 
 
 def finish(graph: Topology) -> None:
