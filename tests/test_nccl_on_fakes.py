@@ -27,7 +27,7 @@ def measure(cli: Cli, tmp_path: Path) -> Measure:
         own["PYTHONPATH"] = os.pathsep.join([str(FAKE), own["PYTHONPATH"]])
         own |= {"FAKE_MACHINE": str(ROOT / "topologies" / f"{machine}.json"), "FAKE_COUNTERS": str(counters), **more}
         chosen = [word for axis in ("engine=nccl", *axes) for word in ("-a", axis)]
-        options = ["--launches", "1", "--quick", "--budget", "1", "--out", tmp_path / "out"]
+        options = ["--launches", "1", "--quick", "--budget", "1", "--no-report", "--out", tmp_path / "out"]
         done = cli("run", "allreduce", *chosen, *options, env=own)
         return done, lines(tmp_path / "out") if (tmp_path / "out").exists() else []
 
@@ -98,34 +98,22 @@ def test_a_way_that_was_not_taken_is_no_number(measure: Measure, asked: str, tak
     assert [(line.status, line.reason, line.seconds) for line in found] == [("failed", words, [])]
 
 
-def test_wrong_data_ends_with_status_3_and_the_other_points_are_kept(measure: Measure) -> None:
+def test_faults_end_their_points_in_the_right_sentence_and_no_others(measure: Measure, tmp_path: Path) -> None:
+    scratch = tmp_path / "temporary"
+    scratch.mkdir()
     done, found = measure(
-        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=32,64,128", FAKE_FAULT="allReduce:64:wrong"
-    )
-    assert done.returncode == 3
-    assert [line.status == "failed" for line in found] == [False, True, False]
-    assert found[1].verified is False
-    assert "all_reduce: 1 of 16 elements of rank 1's result are wrong, the first is element 0" in found[1].reason
-
-
-def test_a_killed_rank_is_named_and_the_next_point_measured(measure: Measure) -> None:
-    done, found = measure(
-        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=64,128", FAKE_FAULT="allReduce:64:kill"
-    )
-    assert done.returncode == 1
-    assert found[0].reason.startswith("RankFailed: rank 1 killed by signal 9 while in all_reduce of 64 bytes float32")
-    assert measured(found[1])
-
-
-def test_a_stopped_rank_ends_the_point_within_its_deadline(measure: Measure) -> None:
-    done, found = measure(
-        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=64,128", FAKE_FAULT="allReduce:64:stop",
-        IOBENCH_RANK_DEADLINE="10",
+        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=32,64,128,256,512", IOBENCH_RANK_DEADLINE="20",
+        FAKE_FAULT="allReduce:64:wrong,allReduce:128:kill,allReduce:256:stop", TMPDIR=str(scratch),
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "rank 1 gave no answer within 10 s while in all_reduce of 64 bytes float32" in found[0].reason
-    assert "(stopped by a signal)" in found[0].reason
-    assert found[1].point["nbytes"] == 128
+    assert done.returncode == 3, "wrong data outranks all else"
+    assert [line.point["nbytes"] for line in found if line.status == "failed"] == [64, 128, 256]
+    wrong, killed, stopped = found[1:4]
+    assert wrong.verified is False
+    assert "all_reduce: 1 of 16 elements of rank 1's result are wrong, the first is element 0" in wrong.reason
+    assert killed.reason.startswith("RankFailed: rank 1 killed by signal 9 while in all_reduce of 128 bytes float32")
+    assert "rank 1 gave no answer within 20 s while in all_reduce of 256 bytes float32" in stopped.reason
+    assert "(stopped by a signal)" in stopped.reason
+    assert list(scratch.glob("iobench-*")) == [], "nothing of NCCL's logs is left"
 
 
 def test_eight_ranks_on_eight_gpus(measure: Measure) -> None:
@@ -136,13 +124,3 @@ def test_eight_ranks_on_eight_gpus(measure: Measure) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert [len(line.seconds) for line in found] == [8, 8]
     assert all(measured(line) and line.proven for line in found), [line.reason for line in found]
-
-
-def test_nothing_of_nccls_logs_is_left(measure: Measure, tmp_path: Path) -> None:
-    scratch = tmp_path / "temporary"
-    scratch.mkdir()
-    done, _ = measure(
-        "transport=nvlink", "mode=graph", "inplace=no", "nbytes=64", FAKE_FAULT="allReduce:64:kill", TMPDIR=str(scratch)
-    )
-    assert done.returncode == 1
-    assert list(scratch.glob("iobench-*")) == []
