@@ -1,9 +1,8 @@
 """The loaded-latency curve's two ends against the memory probe's kernels, interleaved on the same threads and pages.
 
-Idle end: the chase beside threads at the longest delay, against the chase alone. Bandwidth end: what the memory carries
-at delay 0, against ``read`` by as many threads (the memory probe's kernel, in their own slices, nobody chasing). The
-chase's own lines count there, and its share is said: with one load thread they are some per cent of the traffic, which
-``read`` has for itself. A round takes both sides in an order that alternates.
+Idle end: the chase beside threads at the longest delay, against the chase alone. Bandwidth end: what the load threads
+achieve at delay 0 while the chase runs, against ``read`` by as many threads (the memory probe's kernel, in their
+own slices, nobody chasing). A round takes both sides in an order that alternates.
 
 Bars: both ends within 3 %.
 """
@@ -11,7 +10,6 @@ Bars: both ends within 3 %.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 from typing import TYPE_CHECKING
 
 from iobench.crosscheck.dram import LATENCY, LATENCY_RATIOS, Bar, Row, in_turn
@@ -62,7 +60,6 @@ def _idle(stage: Stage, delay: int, seconds: float) -> Row:
 def _full(stage: Stage, seconds: float) -> Row:
     from iobench import hostmem
     from iobench.kernels import streaming
-    from iobench.kernels.chase import LINE
 
     threads, nbytes = len(stage.team.cpus), stage.area.data.nbytes
     work = _work(stage, 0)
@@ -72,15 +69,10 @@ def _full(stage: Stage, seconds: float) -> Row:
         hostmem.require(area, hostmem.inspect(area))
         reads.settle()
 
-        chased = _WINDOW * stage.loads * LINE
-        shares: list[float] = []
-
         def loaded() -> list[float]:
             for _ in range(_WINDOWS):
                 work.take(stage.loads, _WINDOW)
-            windows = [(moved + chased, took) for _, moved, took in work.windows[-_WINDOWS:]]
-            shares.append(chased / max(moved for moved, _ in windows))
-            return [took / moved * nbytes for moved, took in windows]
+            return [took / max(moved, 1) * nbytes for _, moved, took in work.windows[-_WINDOWS:]]
 
         def alone() -> list[float]:
             return [float(took) / reads.repeats / reads.moved * nbytes for took in reads.take(_WINDOWS)]
@@ -88,8 +80,7 @@ def _full(stage: Stage, seconds: float) -> Row:
         ours, theirs, ratio = in_turn((loaded, alone), seconds, BANDWIDTH)
         work.check()
         reads.check()
-    name = f"bandwidth end: delay 0, {_threads(threads)} and {median(shares):.1%} chase"
-    return Row(name, ours, theirs, ratio, BANDWIDTH, nbytes)
+    return Row(f"bandwidth end: read, {_threads(threads)}, delay 0", ours, theirs, ratio, BANDWIDTH, nbytes)
 
 
 def _work(stage: Stage, delay: int) -> Loading:

@@ -24,6 +24,7 @@ def gather(base, table, chunks, ahead):  # type: ignore[no-untyped-def]
     total = np.uint64(0)
     block = chunks * np.uint64(CHUNK)
     end = ahead * np.uint64(CHUNK)
+    steps = ops.opaque(np.uint64(CHUNK // ops.STEP))
     for k in range(table.size):
         place = base + table[k] * block
         # a chunk that lies ``ahead`` of one in this block lies in this block or at the same distance in the next
@@ -35,7 +36,7 @@ def gather(base, table, chunks, ahead):  # type: ignore[no-untyped-def]
                 there = (place if far < block else following) + far
                 for line in range(_LINES):
                     ops.prefetch(there + np.uint64(line * ops.LINE))
-            sums += ops.sum_words(place + at, np.uint64(CHUNK))
+            sums += ops.sum_words(place + at, steps)
             at += np.uint64(CHUNK)
         total = total * np.uint64(_FOLD) + sums
     return total
