@@ -73,6 +73,14 @@ def test_the_load_waits_between_chunks(stage: Stage) -> None:
         assert bool(state[load.SINK]) is bool(delay), "each chunk's multiplications go on from the last one's"
 
 
+@pytest.mark.parametrize("chunks", [1, load.BURST - 1, load.BURST, load.BURST + 5])
+def test_reads_without_a_delay_end_with_their_slice(stage: Stage, chunks: int) -> None:
+    data = stage.area.data[: chunks * load.CHUNK]
+    work = Loading.over(data, "read", 0, stage.chase, stage.team)
+    work.take(1025, 2)
+    work.check()
+
+
 @pytest.mark.parametrize("mix", ["read", "2:1", "write"])
 def test_a_wrong_word_is_wrong_data(stage: Stage, mix: str) -> None:
     work = over(stage, mix)
