@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from iobench import catalogue, plan, topology
 from iobench.errors import UserError
+from iobench.topology import logs
 from tests.conftest import ROOT, Cli
 
 MACHINES = ROOT / "topologies"
@@ -69,3 +70,17 @@ def test_dry_run_of_a_machine_that_is_not_here(cli: Cli) -> None:
 def test_an_unknown_machine_names_the_next() -> None:
     with pytest.raises(UserError, match=r"no topology file hgx-8x-h10\b.*hgx-8x-h100"):
         catalogue.dry_run(["allreduce"], [], {}, "hgx-8x-h10")
+
+
+def test_eight_gpus_out_of_what_nvidia_smi_printed() -> None:
+    """A public matrix of eight H200: ports named out of the GPUs' order, nothing said of limits."""
+    text = (ROOT / "tests/fixtures/logs/machine-topo-8x-h200-nics-not-in-the-gpus-order.txt").read_text(
+        encoding="utf-8"
+    )
+    graph = logs.merge([text])
+    links = [link for link in graph.links if link.kind == "nvlink"]
+    assert {(link.b, link.attrs["links"]) for link in links} == {("nvswitch:0", 18)}
+    assert len(links) == 8
+    made = plan.make(plan.Request(["allreduce"], ["transport=nvlink", "engine=nccl", "nbytes=8,64M"]), graph)
+    assert {point["ranks"] for point in made.points["allreduce"]} == {2, 4, 8}
+    assert len({(p["gpu"], p["peer"]) for p in plan.make(plan.Request(["p2p"]), graph).points["p2p"]}) == 56
