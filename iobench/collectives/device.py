@@ -31,7 +31,8 @@ MODES = ("graph", "eager", "blocking")
 Launch = Callable[[], Any]
 _WARM = 4  # the first operations of a connection take up to 200 ms and settle at the fourth (nccl#1487)
 _MEMORY_SHARE = 0.4  # of what is free, for each of the two pools
-_LEAST_AREA = 256 << 20  # so that the buffers of all smaller sizes are allocated once
+_LEAST_AREA = 1 << 30  # so that buffers of up to 512 MiB are allocated once: NCCL may keep them registered for a while
+_FORGET_SECONDS = 0.05  # a graph that is gone is taken off NCCL's registered buffers by another thread
 _MOST_SLOTS = 128  # small messages stay in the cache, as they do where they are used: no need for 100,000 slots
 _LOG_NBYTES = 4 << 20
 _POISON = 0xFF  # NaN in every floating-point type
@@ -262,6 +263,8 @@ class GpuRank:
         count, stride = memory.slots(work.slot_nbytes, self.device.l2_nbytes, most)
         count = min(count, _MOST_SLOTS)
         if not self._areas or count * stride > self._areas[0][1]:
+            if self._areas:
+                time.sleep(_FORGET_SECONDS)
             self._areas = []
             self._buffers.close()
             size = max(count * stride, min(_LEAST_AREA, most))
