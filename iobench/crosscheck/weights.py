@@ -5,7 +5,7 @@ later ones judge them, so that picking the best favours neither. O_DIRECT stands
 own: it has no destination and no check) and, on a GPU, against the rate at which the ring's pinned buffers alone are
 copied; loads out of the page cache against the fastest other loader. A loader's files are in the state that its name
 says: thrown out of the page cache and asked for, or in it and asked for. Some read past it even then (the table says
-so): they are measured once more, told to read through it.
+so): they are measured once more, told to buffer.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _loader(files: Files, loader: str, target: str, stack: contextlib.ExitStack,
 
 def _states(files: Files, loader: str, target: str, child: Beside, states: Sequence[str]) -> Iterator[Entry]:
     stage = Stage(files, plan.tensors(files.checkpoint), Elsewhere(target, child), ())
-    told = "" if "cold" in states else ", told to read through it"
+    told = "" if "cold" in states else ", told to buffer"
     for state in states:
         loads = Loads(stage, Way(f"{loader}-{state}"), child.load, child.check, child.pid)
 
