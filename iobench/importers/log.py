@@ -31,6 +31,7 @@ _ESCAPES = re.compile(
 _CONTROL = bytes(code for code in [*range(9), 11, 12, *range(14, 32), 127])
 # C1 controls, direction overrides, line separators, the byte order mark: they change what a reader sees
 _INVISIBLE = re.compile("[\x80-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+_SPACES = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")  # what web pages make of blanks
 _EMPTY_LINES = re.compile(r"\n(?:[ \t]{0,256}\n){8,}")
 _TOO_LONG = re.compile(f"[^\n]{{{LONGEST_LINE}}}")
 _LONG_RUNS = (b" " * 64, b"\t" * 64, b"\t " * 32)
@@ -149,7 +150,8 @@ def _text(data: bytes, problems: list[str]) -> str:
         return text
     if "\ufffd" in text:
         problems.append("bytes that are no UTF-8 were replaced")
-    return _INVISIBLE.sub("", text)
+    text = _SPACES.sub(" ", _INVISIBLE.sub("", text))
+    return re.sub(rf"[ \t]{{{_MOST_BLANKS},}}", " " * _MOST_BLANKS, text) if " " * 64 in text else text
 
 
 def _without_returns(data: bytes) -> bytes:
