@@ -94,7 +94,9 @@ def test_a_very_long_line_is_no_row_and_no_burden() -> None:
     assert importers.read_log(log).rows == 1
 
 
-@pytest.mark.parametrize("unit", [" ", "\t", "\t ", "\n", " \n", "9", "[", "GPU0 X ", "<a>", "-", "1 ", "\xa0", " \u200b", "\n\xa0"])
+@pytest.mark.parametrize(
+    "unit", [" ", "\t", "\t ", "\n", " \n", "9", "[", "GPU0 X ", "<a>", "-", "1 ", "\xa0", " \u200b", "\n\xa0"]
+)
 def test_a_run_of_anything_is_read_in_time(unit: str) -> None:
     """A pattern that tries every way to split such a run takes minutes for it."""
     import time
