@@ -88,6 +88,15 @@ def test_topo_row_out_of_step_is_left_out() -> None:
     assert any("row of GPU1 does not fit" in sentence for sentence in machine.facts["findings"])
 
 
+def test_topo_nvlinks_to_a_nic_are_a_shifted_row_and_no_link() -> None:
+    rows = "GPU0\tX\tNV2\tNV4\t0-7\nGPU1\tNV2\tX\tSYS\t0-7\nmlx5_0\tSYS\tSYS\tX\n"
+    machine = logs.merge([f"\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\n{rows}"])
+    assert machine.facts["findings"] == [
+        "GPU0 shows NV4 to mlx5_0, which is no GPU: the columns of that row are shifted"
+    ]
+    assert [(link.a, link.b) for link in machine.links if link.kind == "nvlink"] == [("gpu:0", "gpu:1")]
+
+
 def test_nvlink_status_inactive_links_and_rate() -> None:
     machine = logs.merge(
         [

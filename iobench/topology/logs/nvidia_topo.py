@@ -140,8 +140,12 @@ def _add_links(graph: Topology, header: list[str], rows: Rows) -> None:
         (a, b): int(cell[2:])
         for a in gpus
         for b, cell in zip(header, rows[a][0], strict=True)
-        if cell.startswith("NV") and int(cell[2:]) > 0
+        if cell.startswith("NV") and int(cell[2:]) > 0 and b.startswith("GPU")
     }
+    for a in gpus:
+        for b, cell in zip(header, rows[a][0], strict=True):
+            if cell.startswith("NV") and not b.startswith("GPU"):
+                finding(graph, f"{a} shows {cell} to {b}, which is no GPU: the columns of that row are shifted")
     odd = sorted((a, b) for a, b in counts if a < b and counts.get((b, a)) != counts[a, b])
     odd += sorted((a, b) for a, b in counts if a > b and (b, a) not in counts and b in rows)
     for a, b in odd:
