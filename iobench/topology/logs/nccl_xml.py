@@ -67,7 +67,7 @@ def _add_cpu(graph: Topology, cpu: ElementTree.Element) -> None:
         where = address(pci.get("busid"))
         if where is None:
             continue
-        root = f"pci:{where[:7]}"
+        root = _bridge(graph, where, number)
         if root not in graph.nodes:
             graph.add(root, "pci", host_bridge=True, numa=number)
             if number is not None:
@@ -76,6 +76,14 @@ def _add_cpu(graph: Topology, cpu: ElementTree.Element) -> None:
         _add_pci(graph, root, pci, number, _MOST_DEPTH)
     for nic in cpu.findall("nic"):
         _add_nets(graph, nic, None, number)
+
+
+def _bridge(graph: Topology, where: str, numa: int | None) -> str:
+    """Return the host bridge's name; files of clouds hang the switches of every CPU below one made-up bus."""
+    root = f"pci:{where[:7]}"
+    known = graph.node(root)
+    other = known is not None and numa is not None and known.get("numa") not in {None, numa}
+    return f"{root}@numa{numa}" if other else root
 
 
 def _affinity(text: str) -> list[int] | None:
