@@ -5,6 +5,7 @@ all repetitions, so it is compared with nothing but other best ones. A failed va
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from iobench.importers.formats._rows import keep, number, rated, untag, wrong
@@ -35,26 +36,23 @@ def recognise(head: str) -> float:
 def read(log: Log) -> Imported:
     """Read the rows of every run in the log."""
     imported, facts = Imported(), dict[str, int]()
-    block: list[Line] = []
-    heading = False
+    blocks: list[list[Line]] = []
+    valid = 0
     for place, raw in enumerate(log.lines, start=1):
         line = untag(raw)
         _facts(line, facts)
         if _HEADING.match(line):
-            _end(imported, block, heading)
-            block, heading = [], True
-        elif heading and (row := _ROW.match(line)):
-            _row(imported, block, facts, place, row)
-        elif "Solution Validates" in line:
-            for made in block:
-                made.verified = True
+            blocks.append([])
+        elif blocks and (row := _ROW.match(line)):
+            _row(imported, blocks[-1], facts, place, row)
+        elif "Solution Validates" in line and blocks:
+            valid += 1
+            _validated(blocks[-1])
         elif "Failed Validation" in line:
             imported.problem(f"line {place}: STREAM's own check failed: {line.strip()[:120]}")
-            for made in block:
+            for made in blocks[-1] if blocks else ():
                 wrong(made, f"STREAM: {line.strip()[:120]}")
-    _end(imported, block, heading)
-    if not heading:
-        imported.incomplete = "STREAM ended before its table"
+    _end(imported, blocks, valid)
     return imported
 
 
@@ -91,9 +89,29 @@ def _row(imported: Imported, block: list[Line], facts: dict[str, int], place: in
     keep(imported, line, place, row[0], "no positive rate")
 
 
-def _end(imported: Imported, block: list[Line], heading: bool) -> None:
-    if heading and len(block) < len(_ARRAYS):
-        have = ", ".join(str(line.point["kernel"]) for line in block) or "no row"
+def _validated(block: list[Line]) -> None:
+    for made in block:
+        made.verified = True if made.verified is None else made.verified
+
+
+def _end(imported: Imported, blocks: list[list[Line]], valid: int) -> None:
+    """Say what is missing; processes that ran at once print their tables into each other, and lack nothing then."""
+    if not blocks:
+        imported.incomplete = "STREAM ended before its table"
+        return
+    lines = [line for block in blocks for line in block]
+    whole = all(len(block) == len(_ARRAYS) for block in blocks)
+    counts = Counter(line.point["kernel"] for line in lines)
+    if not whole and len(blocks) > 1 and all(counts[kernel] == len(blocks) for kernel in _ARRAYS):
+        imported.normalised.append(f"the tables of {len(blocks)} runs are mixed: they ran at once, a rate is one's own")
+        if valid == len(blocks):
+            _validated(lines)
+        elif any(line.verified is False for line in lines):
+            for line in lines:
+                wrong(line, "STREAM: the check of one of several mixed runs failed")
+    elif not whole:
+        short = next(block for block in blocks if len(block) != len(_ARRAYS))
+        have = ", ".join(str(line.point["kernel"]) for line in short) or "no row"
         imported.incomplete = f"the table ends early: {have} of copy, scale, add, triad"
-    elif heading and all(line.verified is None for line in block):
+    if not imported.incomplete and any(line.verified is None for line in lines):
         imported.problem("the log does not hold STREAM's validation of its arrays")
