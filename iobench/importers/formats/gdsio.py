@@ -17,12 +17,14 @@ TITLE = "gdsio"
 STATE = False
 
 _RUN = re.compile(
-    r"IoType: (\w+) XferType: (\w+) Threads: (\d{1,6}) +DataSetSize: (\d{1,18})(?:/(\d{1,18}))?\(([KMG]iB)\) "
+    r"IoType: (\w+) XferType: (\w+) Threads: (\d{1,6})(?: +IoDepth: (\d{1,6}))? +"
+    r"DataSetSize: (\d{1,18})(?:/(\d{1,18}))?\(([KMG]iB)\) "
     r"IOSize: ([\d-]{1,40})\(([KMG]iB)\)\s+Throughput: ([\d.eE+-]{1,24}) GiB/sec, ?"
     r"Avg_Latency: ([\d.eE+-]{1,24}) usecs "
     r"ops: (\d{1,18}) total_time ([\d.eE+-]{1,24}) secs"
 )
 _STARTS = re.compile(r"IoType: \w+ XferType:")
+_TAIL = re.compile(r"Throughput: [\d.eE+-]{1,24} GiB/sec, ?Avg_Latency:")
 _UNITS = {"KiB": KIB, "MiB": KIB * KIB, "GiB": GIB}
 _HOST = {"CPUONLY"}
 _TOLERANCE = 0.03
@@ -41,6 +43,8 @@ def read(log: Log) -> Imported:
         if not _STARTS.search(line):
             if re.search(r"(?i)verification.*(fail|mismatch)|data mismatch|^(?:Error|ERROR)\b", line):
                 imported.problem(f"line {place}: {line[:160]}")
+            elif _TAIL.search(line) and not _began(lines, place):
+                keep(imported, None, place, line, "the start of the run's line is missing")
             continue
         text = _whole(lines, place)
         match = _RUN.search(text)
@@ -50,6 +54,12 @@ def read(log: Log) -> Imported:
     if any(line.point["method"].startswith("GPUD") for line in imported.lines):
         imported.problem("XferType GPUD says what was asked for: gdsio prints it in compatibility mode too")
     return imported
+
+
+def _began(lines: list[str], place: int) -> bool:
+    """Tell whether one of the two lines above starts the run that this line goes on with."""
+    above = lines[max(0, place - 3) : place - 1]
+    return any(_STARTS.search(line) and "Throughput:" not in line for line in above)
 
 
 def _whole(lines: list[str], place: int) -> str:
@@ -63,7 +73,7 @@ def _whole(lines: list[str], place: int) -> str:
 
 
 def _made(match: re.Match[str], place: int) -> Line | None:
-    io, xfer, threads, done, whole, unit, block, block_unit, rate, latency, ops, total = match.groups()
+    io, xfer, threads, depth, done, whole, unit, block, block_unit, rate, latency, ops, total = match.groups()
     nbytes, seconds, gib = int(done) * _UNITS[unit], number(total), number(rate)
     if not seconds or not gib or not nbytes or seconds <= 0 or gib <= 0:
         return None
@@ -71,6 +81,8 @@ def _made(match: re.Match[str], place: int) -> Line | None:
     point: dict[str, Any] = {
         "method": xfer, "rw": io.lower(), "target": "host" if xfer in _HOST else "gpu", "threads": int(threads),
     }  # fmt: skip
+    if depth:
+        point["depth"] = int(depth)
     point |= {"block": size} if size else {"block_range": block}
     printed = {"throughput_gib_s": rate, "avg_latency_us": latency, "ops": ops, "total_s": total, "done_kib": done, "file_kib": whole or done}  # fmt: skip  # noqa: E501
     line = Line(
