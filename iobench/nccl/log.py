@@ -18,7 +18,8 @@ _MOST = 100_000  # settings and sizes kept: a log can't make this grow without b
 
 _CHANNEL = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? : .{1,60}?(?:\[(send|receive|recv)\] )?via (\S[^\n]{0,60})")
 _TUNING = re.compile(
-    r"(\w{1,40}): (\d{1,19}) Bytes -> Algo(?:rithm)? (\w+),? [pP]roto(?:col)? (\w+)"
+    r"(\w{1,40}):[ \t]{0,24}(\d{1,19}) Bytes -> Algo(?:rithm)?[ \t]{1,8}(\w{1,40}),?"
+    r"[ \t]{1,24}[pP]roto(?:col)?[ \t]{1,8}(\w{1,40})"  # notes align the columns
     r"(?:.*?channel\{Lo\.\.Hi\}=\{(\d{1,6})\.\.(\d{1,6})\})?"
 )
 _NRANKS = re.compile(r"\brank (\d+) nranks (\d+)")

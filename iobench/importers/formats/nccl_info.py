@@ -33,5 +33,7 @@ def read(log: Log) -> Imported:
             told.add(line)
     if facts := told.facts():
         imported.machine["nccl"] = facts
+    elif imported.rows:
+        imported.problem(f"none of NCCL's {imported.rows} lines tells a version, a channel or a choice of algorithm")
     imported.environment = dict(told.settings)
     return imported
