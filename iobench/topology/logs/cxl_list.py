@@ -28,6 +28,10 @@ def add(text: str, graph: Topology) -> bool:
     memory = [entry for entry in found if re.fullmatch(r"mem[0-9]{1,6}", _word(entry, "memdev")) and "decoder" not in entry]  # fmt: skip  # noqa: E501
     for entry in memory:
         _add_memory(graph, entry)
+    told = set(re.findall(r'"memdev"[ \t]*:[ \t]*"(mem[0-9]{1,6})"', text))
+    if lost := told - {_word(entry, "memdev") for entry in memory}:
+        names = ", ".join(sorted(lost)[:8])
+        finding(graph, f"cxl list: {names} named, but not described: its JSON is damaged or only a part of the list")
     regions = [entry for entry in found if re.fullmatch(r"region[0-9]{1,6}", _word(entry, "region")) and "size" in entry]  # fmt: skip  # noqa: E501
     for entry in regions:
         _add_region(graph, entry)

@@ -74,7 +74,8 @@ def _status(text: str) -> list[Port]:
 
 
 def _add(graph: Topology, device: str, port: int, fields: dict[str, str]) -> None:
-    state = (fields.get("State") or fields.get("state") or "").removeprefix("PORT_").split(" ")[0].upper() or None
+    words = (fields.get("State") or fields.get("state") or "").removeprefix("PORT_").split()
+    state = words[0].upper() if words else None
     layer = fields.get("Link layer") or fields.get("link_layer") or None
     limit, source = _rate(fields, layer)
     if _SOFTWARE.match(device):

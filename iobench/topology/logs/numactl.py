@@ -74,6 +74,8 @@ def add_node(graph: Topology, number: int, cpus: list[int] | None, nbytes: int |
 def _add_distances(text: str, graph: Topology) -> None:
     match = _DISTANCES.search(text)
     if match is None:
+        if "node distances:" in text:
+            finding(graph, "numactl: the table of distances can't be read")
         return
     order = [int(word) for word in match[1].split()]
     rows: dict[int, list[int]] = {}
