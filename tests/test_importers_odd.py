@@ -86,6 +86,18 @@ def test_ibstat_remark_behind_a_tab_is_no_state() -> None:
     assert logs.merge([text]).nodes["port:mlx4_0/1"].get("state") == "DOWN"
 
 
+def test_ibv_devinfo_filtered_to_its_states_has_one_port_each() -> None:
+    text = "hca_id:    rdma_en3\n  state:    PORT_DOWN (1)\n  active_width:  8X (4)\n  active_speed:  10.0 Gbps (4)\n"
+    text += (
+        "hca_id:    rdma_en4\n  state:    PORT_ACTIVE (4)\n  active_width:  4X (2)\n  active_speed:  10.0 Gbps (4)\n"
+    )
+    text += "hca_id:    two_0\n  state:    PORT_DOWN (1)\n  state:    PORT_ACTIVE (4)\n"
+    ports = {node.id: (node.get("state"), node.get("line_bytes_per_s")) for node in logs.merge([text]).of("port")}
+    assert list(ports) == ["port:rdma_en3/1", "port:rdma_en4/1"]
+    assert ports["port:rdma_en3/1"] == ("DOWN", None)
+    assert ports["port:rdma_en4/1"] == ("ACTIVE", 4e9)
+
+
 def test_cxl_device_in_the_damaged_part_of_a_list_is_told() -> None:
     whole = '[{"memdev":"mem0","ram_size":268435456}]\n'
     damaged = '[{"host":"0000:d2:01.3, "memdev":{"memdev":"mem1","ram_size":268435456}}]\n'

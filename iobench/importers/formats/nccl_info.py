@@ -34,6 +34,8 @@ def read(log: Log) -> Imported:
     if facts := told.facts():
         imported.machine["nccl"] = facts
     elif imported.rows:
-        imported.problem(f"none of NCCL's {imported.rows} lines tells a version, a channel or a choice of algorithm")
+        imported.problem(
+            f"none of NCCL's {imported.rows} lines tells a version, a channel or a named operation's choice"
+        )
     imported.environment = dict(told.settings)
     return imported

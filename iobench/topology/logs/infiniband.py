@@ -20,6 +20,7 @@ _GENERATIONS = {10: "SDR", 20: "DDR", 40: "QDR", 56: "FDR", 100: "EDR", 200: "HD
 # the code behind ibv_devinfo's active_speed -> name and Gb/s of one lane as the kernel counts it
 _SPEEDS = {1: ("SDR", 2.5), 2: ("DDR", 5.0), 4: ("QDR", 10.0), 8: ("FDR10", 10.0), 16: ("FDR", 14.0), 32: ("EDR", 25.0), 64: ("HDR", 50.0), 128: ("NDR", 100.0), 256: ("XDR", 200.0)}  # fmt: skip  # noqa: E501
 _LEAST_GIGABITS = 2.5
+_STATE = re.compile(r"^[ \t]*state:[ \t]*PORT_[A-Z]{1,20}", re.MULTILINE)
 _STATUS = re.compile(r"^[ \t]*Infiniband device '([^'\n]{1,64})' port ([0-9]{1,3}) status:[ \t]*$", re.MULTILINE)
 _SOFTWARE = re.compile(r"rxe|siw|lo[0-9]*$")
 
@@ -45,10 +46,16 @@ def _ports(text: str, devices: re.Pattern[str], ports: re.Pattern[str]) -> list[
     found: list[Port] = []
     for device, start, stop in _blocks(devices, text, len(text)):
         part = text[start:stop].split("\n\n\n")[0]
-        for port, inner, outer in _blocks(ports, part, len(part)):
+        inside = _blocks(ports, part, len(part)) or _unnumbered(part)
+        for port, inner, outer in inside:
             fields = {match[1].strip(): match[2] for match in _FIELD.finditer(part, inner, outer)}
             found.append((device, int(port), fields))
     return found
+
+
+def _unnumbered(part: str) -> list[tuple[str, int, int]]:
+    """Return port 1 where a filter took the line with its number: one state is one port's, several can't be told."""
+    return [("1", 0, len(part))] if len(_STATE.findall(part)) == 1 else []
 
 
 def _ibstat(text: str) -> list[Port]:
