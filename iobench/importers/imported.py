@@ -33,8 +33,9 @@ class Imported:
     ``rows`` counts the rows of measurements that were read (one row may give two Lines, in and out of place).
     ``unread`` are rows left out, ``problems`` sentences on what is wrong with the log (FAILED, wrong data, several
     jobs in one file), ``normalised`` sentences on units and definitions, ``incomplete`` is "" or says what is
-    missing. ``machine``, ``topology`` and ``environment`` go to the header; ``about`` holds the header's entry of a
-    probe where the framework's (``about.py``) does not fit. ``hosts`` are the host names the log names.
+    missing; ``next_step`` says what to do where nothing could be read. ``machine``, ``topology`` and ``environment``
+    go to the header; ``about`` holds the header's entry of a probe where the framework's (``about.py``) does not fit.
+    ``hosts`` are the host names the log names.
     """
 
     format: str = ""
@@ -44,6 +45,7 @@ class Imported:
     problems: list[str] = field(default_factory=list)
     normalised: list[str] = field(default_factory=list)
     incomplete: str = ""
+    next_step: str = "give the tool's whole output"
     machine: dict[str, Any] = field(default_factory=dict)
     topology: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)

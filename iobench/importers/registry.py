@@ -8,7 +8,7 @@ from functools import cache
 from typing import Protocol, cast
 
 from iobench.errors import UserError
-from iobench.importers import formats
+from iobench.importers import foreign, formats
 from iobench.importers.hosts import hide_hosts
 from iobench.importers.imported import Imported
 from iobench.importers.log import Log
@@ -85,6 +85,8 @@ def _chosen(log: Log, as_format: str, found: dict[str, float]) -> str:
         return as_format
     measuring = [name for name in found if not all_formats()[name].STATE]
     if not measuring and not found:
+        if other := foreign.known(log.head):
+            raise UserError(f"{log.name} is {other[0]}: iobench does not import it; {other[1]}")
         raise UserError(
             f"{log.name} is no log of a tool that iobench knows ({', '.join(names())}): "
             "look whether it is the tool's own output, or name its format with --as"

@@ -125,4 +125,4 @@ def _request(log: Log, imported: Imported) -> dict[str, Any]:
 def _nothing(log: Log, imported: Imported, title: str) -> str:
     why = "; ".join(warnings(imported)) or "it has none, or the tool ended before the first"
     why = why if len(why) <= 600 else why[:597] + "..."
-    return f"{log.name}: no row of {title} could be read: {why}: give the tool's whole output"
+    return f"{log.name}: no row of {title} could be read: {why}: {imported.next_step}"

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from iobench.nccl.model import Model
+
 MARK = "NCCL INFO"  # RCCL writes the same
 _MOST = 100_000  # settings and sizes kept: a log can't make this grow without bounds
 
 _CHANNEL = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? : .{1,60}?(?:\[(send|receive|recv)\] )?via (\S[^\n]{0,60})")
 _TUNING = re.compile(
-    r"(\w{1,40}):[ \t]{0,24}(\d{1,19}) Bytes -> Algo(?:rithm)?[ \t]{1,8}(\w{1,40}),?"
+    r"(?:\b(\w{1,40}):[ \t]{0,24}|(?<=[ \t]))(\d{1,19}) Bytes -> Algo(?:rithm)?[ \t]{1,8}(\w{1,40}),?"
     r"[ \t]{1,24}[pP]roto(?:col)?[ \t]{1,8}(\w{1,40})"  # notes align the columns
     r"(?:.*?channel\{Lo\.\.Hi\}=\{(\d{1,6})\.\.(\d{1,6})\})?"
 )
@@ -51,6 +53,7 @@ class Told:
     gpu_paths: Counter[str] = field(default_factory=Counter)
     settings: dict[str, str] = field(default_factory=dict)
     tuning: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    model: Model = field(default_factory=Model)
 
     def add(self, text: str) -> bool:
         """Take one line; tell whether it was one of NCCL's."""
@@ -72,11 +75,14 @@ class Told:
     def _tuning(self, said: str) -> None:
         match = _TUNING.search(said)
         if match and len(self.tuning) < _MOST:
-            op = _OPS.get(match[1].lower(), match[1].lower())
+            op = _op(match[1] or "")  # before 2.18 the line does not name it
             chosen: dict[str, Any] = {"algo": _named(match[3], _ALGORITHMS), "proto": _named(match[4], _PROTOCOLS)}
             if match[5]:
                 chosen["channels"] = int(match[6]) - int(match[5]) + 1
             self.tuning[op, int(match[2])] = chosen
+
+    def _table(self, said: str) -> None:
+        self.model.add(said, lambda title: _OPS.get(title.lower()))
 
     def _ranks(self, said: str) -> None:
         match = _NRANKS.search(said)
@@ -135,13 +141,17 @@ class Told:
         """Return the facts for a header's machine part, only those that were said."""
         facts: dict[str, Any] = {"version": self.version, "network": self.network, "ranks": self.ranks}
         facts |= {"channels": dict(self.channels), "gpu_paths": dict(self.gpu_paths), "transport": self.transport}
-        facts["tuning"] = [{"op": op, "nbytes": nbytes, **chosen} for (op, nbytes), chosen in self.tuning.items()]
+        facts["tuning"] = [
+            {**({"op": op} if op else {}), "nbytes": nbytes, **chosen} for (op, nbytes), chosen in self.tuning.items()
+        ]
+        facts["model"] = self.model.facts()
         return {name: value for name, value in facts.items() if value}
 
 
 _TAKERS = (
     (" via ", Told._channel),
     (" Bytes -> ", Told._tuning),
+    (" |", Told._table),
     (" nranks ", Told._ranks),
     ("CCL version", Told._version),
     (" set ", Told._setting),
@@ -180,6 +190,11 @@ def _medium(text: str) -> str:
     if parts[0] == "P2P" and len(parts) > 1:
         return f"P2P/{parts[1].split('[')[0].split(' ')[0]}"
     return parts[0].split(" ")[0][:20]
+
+
+def _op(name: str) -> str:
+    """Return an operation's name as the axis has it."""
+    return _OPS.get(name.lower(), name.lower())
 
 
 def _named(text: str, names: tuple[str, ...]) -> str:

@@ -34,8 +34,7 @@ def read(log: Log) -> Imported:
     if facts := told.facts():
         imported.machine["nccl"] = facts
     elif imported.rows:
-        imported.problem(
-            f"none of NCCL's {imported.rows} lines tells a version, a channel or a named operation's choice"
-        )
+        imported.problem(f"none of NCCL's {imported.rows} lines tells a version, a channel or a choice")
+        imported.next_step = "run with NCCL_DEBUG=INFO, and NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET,TUNING"
     imported.environment = dict(told.settings)
     return imported

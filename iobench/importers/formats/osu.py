@@ -138,6 +138,7 @@ class _Reading:
     def _end(self) -> None:
         if self.test and any(word in self.test.name for word in ("Barrier", "Hello", "Init")):
             self.imported.problem(f"{self.test.name} has no sizes: it is not imported")
+            self.imported.next_step = "import a test that moves bytes, such as osu_latency or osu_allreduce"
         elif self.test and not self.test.rows and not self.imported.incomplete:
             self.imported.incomplete = f"{self.test.name} ended before its first row"
 

@@ -38,6 +38,7 @@ def add(text: str, graph: Topology) -> bool:
         if sum(1 for _ in root.iter()) <= _MOST_ELEMENTS:
             for cpu in _one_host(graph, root):
                 _add_cpu(graph, cpu)
+            _add_unnamed(graph, root)
             _add_nvlinks(graph, root)
             found = True
     return found
@@ -129,6 +130,24 @@ def _add_gpu(graph: Topology, gpu: ElementTree.Element, where: str, numa: int | 
     add_gpu(graph, number, vendor="AMD" if amd else "NVIDIA", address=where, numa=numa)
     if gpu.get("gdr") == "0":
         graph.add(f"gpu:{number}", "gpu", gpudirect_rdma=False)
+
+
+def _add_unnamed(graph: Topology, root: ElementTree.Element) -> None:
+    """Add the GPUs of files that clouds hand out (NCCL_TOPO_FILE): by class only, as NCCL itself numbers them later."""
+    if next(root.iter("gpu"), None) is not None:
+        return
+    places = {address(pci.get("busid")) for pci in root.iter("pci") if _is_gpu(pci)}
+    found = sorted(where for where in places if where and f"pci:{where}" in graph.nodes)
+    for number, where in enumerate(found):
+        if all(node.get("address") != where for node in graph.of("gpu")):
+            add_gpu(graph, number, address=where, numa=graph.nodes[f"pci:{where}"].get("numa"))
+    if found:
+        finding(graph, f"NCCL's topology file names {len(found)} GPUs by class only: numbered here by PCI address")
+
+
+def _is_gpu(pci: ElementTree.Element) -> bool:
+    kind, vendor = pci.get("class") or "", pci.get("vendor") or "0x10de"
+    return kind.startswith(("0x0302", "0x0300")) and vendor in {"0x10de", "0x1002"}
 
 
 def _add_nets(graph: Topology, nic: ElementTree.Element, device: str | None, numa: int | None) -> None:
