@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from iobench.check import assess, pairs
@@ -15,12 +16,14 @@ from make_run import lines, run_of
 Time = Callable[[int, int], float]
 
 
-def matrix(gpus: int, time: Time, nbytes: int = 64 * MIB) -> Run:
+def matrix(gpus: int, time: Time, nbytes: int = 64 * MIB, noise: float = 0.0005, single: bool = False) -> Run:
     """Return a run with every pair of ``gpus``, each way, ``time`` times what 400 GB/s take."""
     found: list[Line] = []
     for gpu, peer in itertools.permutations(range(gpus), 2):
         point = {"op": "copy", "gpu": gpu, "peer": peer, "direction": "write", "nbytes": nbytes}
-        found += lines("p2p", point, time(gpu, peer) * nbytes / (400 * GB), noise=0.0005, moved=nbytes)
+        found += lines("p2p", point, time(gpu, peer) * nbytes / (400 * GB), noise=noise, moved=nbytes)
+    if single:
+        found = [replace(line, seconds=[line.seconds[0][:1]]) for line in found if not line.launch]
     return run_of(found)
 
 
@@ -64,6 +67,18 @@ def test_a_faster_pair_is_odd_and_fails_nothing() -> None:
     run = matrix(4, lambda gpu, peer: 0.9 if {gpu, peer} == {0, 1} else 1.0)
     assert "0 and 1 take 10.0% less than" in sentences(run)[0]
     assert not pairs.matrices(run)[0].slow
+
+
+def test_a_pair_whose_interval_reaches_back_is_noisy_not_odd() -> None:
+    run = matrix(4, lambda gpu, peer: 1.05 if (gpu, peer) == (0, 1) else 1.0, noise=0.2)
+    assert sentences(run)[0].endswith("of their median, none surely by more than 2%")
+    assert assess(run).exit_status == 0
+
+
+def test_a_pair_without_an_interval_is_named_and_fails_nothing() -> None:
+    run = matrix(4, lambda gpu, peer: 1.3 if (gpu, peer) == (0, 1) else 1.0, single=True)
+    assert sentences(run)[0].endswith("1 of 12 pairs are odd: 0 and 1 take 30.0% longer than the median")
+    assert assess(run).exit_status == 0
 
 
 @pytest.mark.parametrize(("gpus", "nbytes"), [(2, 64 * MIB), (8, 4096)])

@@ -38,8 +38,9 @@ cli_crosscheck.crosscheck("storage")
 def started(script: str, folder: Path) -> subprocess.Popen[str]:
     """Return a process that has made its files in ``folder`` and sleeps."""
     child = subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True, env=cli_environment()
-    )
+        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True, env=cli_environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests may inherit that it is ignored
+    )  # fmt: skip
     assert child.stdout is not None
     assert child.stdout.readline() == "made\n"
     assert len(left(folder)) == 1

@@ -44,6 +44,7 @@ class Gathered:
             for finding in found
             if finding.word in _TOLD
         ]
+        self.lines += [f"{'slow':10} {name}: {matrix.sentence}" for matrix in found.matrices if matrix.slow]
 
     def join(self, other: Gathered) -> None:
         """Take what another process gathered, as if its runs had come after these."""

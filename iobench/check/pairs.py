@@ -2,7 +2,8 @@
 
 Pairs that differ in nothing but their two ends are compared by time with the median of all of them. A machine whose
 GPUs all hang on the same switches has pairs within 2 %; one lane or link less shows in all pairs of one end, one bad
-way in one pair.
+way in one pair. A pair whose interval reaches back within 2 % is not odd, only noisy; one without an interval (a single
+sample, a tool's mean) is named, but fails nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from iobench.record import Record
 from iobench.units import MIB, format_point
 
 LIMIT = 0.02
+Pair = tuple[str, str]
 _AXES = ("gpu", "peer")
 _LEAST_PAIRS, _LEAST_NBYTES = 3, MIB  # smaller messages show launches, not links
 _NAMED = 6  # pairs named in one sentence
@@ -24,20 +26,24 @@ _NAMED = 6  # pairs named in one sentence
 
 @dataclass(frozen=True)
 class Matrix:
-    """Pairs at one point: ``excess`` is each pair's time over the median of all, less 1."""
+    """Pairs at one point: ``excess`` is each pair's time over the median of all, less 1.
+
+    ``nearest`` is what its interval leaves of that at least; pairs without an interval are not in it.
+    """
 
     point: str
-    excess: Mapping[tuple[str, str], float]
+    excess: Mapping[Pair, float]
+    nearest: Mapping[Pair, float]
 
     @property
-    def odd(self) -> dict[tuple[str, str], float]:
-        """The pairs that are further than LIMIT from the median."""
-        return {pair: excess for pair, excess in self.excess.items() if abs(excess) > LIMIT}
+    def odd(self) -> dict[Pair, float]:
+        """The pairs that are further than LIMIT from the median, with their whole interval where they have one."""
+        return {pair: excess for pair, excess in self.excess.items() if abs(self.nearest.get(pair, excess)) > LIMIT}
 
     @property
     def slow(self) -> bool:
-        """Whether a pair takes longer than it may."""
-        return any(excess > LIMIT for excess in self.excess.values())
+        """Whether a pair surely takes longer than it may."""
+        return any(excess > LIMIT for excess in self.nearest.values())
 
     @property
     def sentence(self) -> str:
@@ -45,7 +51,8 @@ class Matrix:
         count, odd = len(self.excess), self.odd
         if not odd:
             worst = max(map(abs, self.excess.values()))
-            return f"{self.point}: all {count} pairs lie within {worst:.1%} of their median"
+            noisy = "" if worst <= LIMIT else f", none surely by more than {LIMIT:.0%}"
+            return f"{self.point}: all {count} pairs lie within {worst:.1%} of their median{noisy}"
         end = self._end(odd)
         if end:
             among = [excess for pair, excess in odd.items() if end in pair]
@@ -56,7 +63,7 @@ class Matrix:
         more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
         return f"{self.point}: {len(odd)} of {count} pairs are odd: {told}{more} the median"
 
-    def _end(self, odd: Mapping[tuple[str, str], float]) -> str:
+    def _end(self, odd: Mapping[Pair, float]) -> str:
         """Return the one end that all odd pairs share where all its pairs are odd, else ""."""
         shared = Counter(end for pair in odd for end in set(pair))
         whole = Counter(end for pair in self.excess for end in set(pair))
@@ -66,12 +73,12 @@ class Matrix:
 
 def matrices(records: Iterable[Record]) -> list[Matrix]:
     """Return the matrices of the run's sound points, of three pairs or more, in the order first seen."""
-    times: dict[str, dict[tuple[str, str], float]] = {}
+    times: dict[str, dict[Pair, Record]] = {}
     for record in records:
-        pair = tuple(str(record.point.get(axis, "")) for axis in _AXES)
+        pair = (str(record.point.get(_AXES[0], "")), str(record.point.get(_AXES[1], "")))
         large = int(record.point.get("nbytes") or 0) >= _LEAST_NBYTES
         if large and all(pair) and record.used and not record.wrong_data and record.median > 0:
-            times.setdefault(_without_ends(record), {})[pair[0], pair[1]] = record.median
+            times.setdefault(_without_ends(record), {})[pair] = record
     return [_matrix(point, found) for point, found in times.items() if len(found) >= _LEAST_PAIRS]
 
 
@@ -80,9 +87,16 @@ def _without_ends(record: Record) -> str:
     return f"{record.probe} {format_point(rest)}".strip()
 
 
-def _matrix(point: str, times: Mapping[tuple[str, str], float]) -> Matrix:
-    middle = median(times.values())
-    return Matrix(point, {pair: seconds / middle - 1 for pair, seconds in times.items()})
+def _matrix(point: str, found: Mapping[Pair, Record]) -> Matrix:
+    middle = median(record.median for record in found.values())
+    excess = {pair: record.median / middle - 1 for pair, record in found.items()}
+    times = {pair: record.time for pair, record in found.items()}
+    nearest = {
+        pair: max(time.low / middle - 1, 0.0) if excess[pair] > 0 else min(time.high / middle - 1, 0.0)
+        for pair, time in times.items()
+        if time.known and time.n > 1
+    }
+    return Matrix(point, excess, nearest)
 
 
 def _differ(excess: list[float]) -> str:

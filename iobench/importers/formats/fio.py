@@ -22,7 +22,7 @@ TITLE = "fio"
 STATE = False
 
 _MOST = 1e30  # bytes, seconds or requests; JSON knows infinity (1e400)
-_TERSE = re.compile(r"^(?:[2-5];)?fio-[\d.]+[\w.-]*;|^[2-5];fio-", re.MULTILINE)
+_TERSE = re.compile(r"^(?:[2-5];)?fio-\d[\w.-]{0,99};|^[2-5];fio-", re.MULTILINE)
 _JOB = re.compile(r"^(.{1,200}?): \(groupid=(\d{1,9}), jobs=(\d{1,9})\): err= *(\d{1,5})(?: \([^)]*\))?: pid=")
 _DEFINED = re.compile(r"^(.{1,200}?): \(g=(\d{1,9})\): rw=(\w+), bs=(?:\(R\) )?([\d.]+[KMGT]?i?B?)-([\d.]+[KMGT]?i?B?).*?ioengine=([\w-]+), iodepth=(\d{1,9})")  # fmt: skip  # noqa: E501
 _RATE = re.compile(r"^\s+(read|write|trim)\s*: IOPS=([\d.]+[kM]?), BW=[\d.]+\w*B/s \(([\d.]+)([kMGT]?)B/s\)\(([\d.]+)([KMGT]?i?)B/(\d+)msec")  # fmt: skip  # noqa: E501
