@@ -19,13 +19,13 @@ from iobench.units import GB, MS, US
 _NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "#wrong": "wrong", "cputime": "cputime"}
 _SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 cache_of_a_few = lru_cache(maxsize=64)  # a log's header lines are the same again and again
-_BARE = re.compile(r"\(.*?\)")
+_BARE = re.compile(r"\([^()]*\)")
 _DIGITS = re.compile(r"[0-9]+$")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,2}")
 _MARKUP = "`|\"',"  # of a document that quotes the row
 _MOST = 1e18
 _ROOT = re.compile(r"-?[0-9]{1,9}")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)\*?$", re.I)
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)\*?$", re.I)
 _SHAPES = {8: (4, 2), 4: (4, 1), 16: (8, 2), 10: (5, 2), 6: (3, 2), 3: (3, 1), 5: (5, 1)}
 _NAMES_BY_WIDTH = {
     3: ("time", "algbw", "busbw"),
