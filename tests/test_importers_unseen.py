@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from iobench import importers
 from iobench.errors import UserError
 from iobench.importers.log import from_bytes
 from iobench.nccl.log import Told
 from iobench.record import Run
-from iobench.topology import logs
+from iobench.topology import limits, logs
 
 OLD_TABLE = """\
 Latency/AlgBw |    Tree/    LL |    Tree/ LL128 |    Tree/Simple |    Ring/    LL |    Ring/ LL128 |    Ring/Simple |
@@ -106,3 +109,89 @@ def test_osu_barrier_is_not_asked_for_its_whole_output() -> None:
     assert "has no sizes" in sentence
     assert "osu_allreduce" in sentence
     assert "whole output" not in sentence
+
+
+HEAD = """\
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+"""
+INFO = "box0:65704:65704 [1] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x9 count 2097152 datatype 7 op 0\n"
+
+
+def test_a_row_that_nccl_cut_in_three_is_one() -> None:
+    text = HEAD + "     8388608       2097152     float     sum      -1" + INFO + INFO
+    text += "    314.7   26.66   26.66      0" + INFO + INFO + "    310.8   26.99   26.99      0\n"
+    run = run_of(text + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 26.8\n")
+    assert [(r.point["inplace"], r.first.seconds[0][0]) for r in run] == [
+        (False, pytest.approx(314.7e-6)), (True, pytest.approx(310.8e-6)),
+    ]  # fmt: skip
+    assert run.header.request["unread_rows"] == 0
+
+
+def test_words_between_the_pieces_of_a_row_are_no_figures() -> None:
+    text = (
+        HEAD + "     8388608       2097152     float     sum      -1" + INFO + "    314.7   26.66   26.66      0" + INFO
+    )
+    run = run_of(text + "GPU 3 at 310 MHz\n    310.8   26.99   26.99      0\n# Out of bounds values : 0 OK\n")
+    assert sorted(r.first.seconds[0][0] for r in run) == pytest.approx([310.8e-6, 314.7e-6])
+
+
+def test_mpiruns_tags_inside_a_row_are_no_wrong_data() -> None:
+    tag = "[1,0]<stdout>:"
+    row = f"{tag}           8             2     float     sum      -1{tag}    85.14    0.00    0.00      0"
+    row += f"{tag}    62.82    0.00    0.00      0\n"
+    run = run_of(
+        "".join(tag + line + "\n" for line in HEAD.splitlines()) + row + f"{tag}# Out of bounds values : 0 OK\n"
+    )
+    assert [record.first.verified for record in run] == [True, True]
+    assert [record.first.seconds[0][0] for record in run] == pytest.approx([85.14e-6, 62.82e-6])
+
+
+def test_fio_over_several_hosts_adds_their_jobs_and_not_their_sum() -> None:
+    def job(name: str, host: str, nbytes: int) -> dict[str, object]:
+        read = {"io_bytes": nbytes, "bw_bytes": nbytes, "runtime": 1000, "total_ios": nbytes // 4096}
+        return {"jobname": name, "groupid": 0, "error": 0, "hostname": host, "job options": {"bs": "4k"}, "read": read}
+
+    stats = [job("j", "east", 4096000), job("j", "west", 8192000), job("All clients", "west", 12288000)]
+    run = run_of("hostname=east, be=0\n" + json.dumps({"fio version": "fio-3.7", "client_stats": stats}))
+    assert [record.first.moved for record in run] == [12288000]
+    assert "2 hosts" in run.header.request["normalised"][0]
+    assert "east" not in json.dumps(run.header.request)
+
+
+def test_perftests_json_that_ends_before_its_results_is_perftests() -> None:
+    sentence = refused('{\n"test_info": {\n"test": "Send_Bidirectional_BW_Test",\n"Dual_port": "OFF",\n')
+    assert "perftest's JSON ends early" in sentence
+
+
+def test_daxctl_list_in_mail_and_changed_by_hand() -> None:
+    text = '>> [\n>>   {\n>>     "chardev":"dax0.0",\n>>     "size":536870912,\n>>     "target_node":2,\n'
+    text += '>>     "movable":true\n>>     "removable":false  <----\n>>   }\n>> ]\n'
+    machine = logs.merge([text])
+    assert machine.nodes["dax:dax0.0"].get("target_numa") == 2
+    assert any("comma was missing" in sentence for sentence in machine.facts["findings"])
+
+
+def test_links_left_out_at_the_end_are_not_inactive() -> None:
+    links = "".join(f"         Link {n}: 53.125 GB/s\n" for n in range(18))
+    text = f"GPU 0: NVIDIA GB200 (UUID: GPU-0)\n{links}GPU 1: NVIDIA GB200 (UUID: GPU-1)\n{links[:60]}...\n"
+    findings = logs.merge([text]).facts["findings"]
+    assert findings == ["gpu:1: the list of its NVLinks was cut: how many are active is unknown"]
+
+
+@pytest.mark.parametrize(
+    ("product", "gigabytes"),
+    [("Tesla V100-SXM2-32GB", 898), ("Tesla V100S-PCIE-32GB", 1134), ("Tesla V100-SXM3-32GB", 981)],
+)
+def test_each_v100_has_its_own_memory(product: str, gigabytes: int) -> None:
+    limit = limits.gpu_memory(product)
+    assert limit
+    assert limit.bytes_per_s == gigabytes * 1e9
+
+
+def test_a_topology_from_another_vendors_tool_says_whose_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_text("===== ROCm System Management Interface =====\n==== Link Type between two GPUs ====\n       GPU0\n")
+    with pytest.raises(UserError, match="output of rocm-smi"):
+        logs.read([path])

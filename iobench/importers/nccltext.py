@@ -38,7 +38,9 @@ _GLUED = re.compile(r"^(.*?)((?:[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] N?R?CCL (?:INFO
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?(?:[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _SETTING = re.compile(r"(?:^|\s)((?:NCCL|RCCL)_[A-Z0-9_]{1,60})=([^\s\"'`]{1,100})")  # of a command line
 _FOREIGN = re.compile(r"(?:^|[\s>:])\d{1,19}[ \t]+\d{1,19}(?:[ \t]+\d{1,12}(?:\.\d{1,6})?){3,10}[ \t]*$")
-_LONGEST = 4096
+_INNER = re.compile(r"\[\d{1,6},\d{1,6}\]<std(?:out|err)>:")  # mpirun tags every write, several to a line
+_FIGURE = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,9})?(?:e[+-][0-9]{1,3})?|N/A")
+_LONGEST, _MOST_WORDS = 4096, 16
 _MOST_STREAMS = 10_000
 
 # any of these makes a line worth more than a look
@@ -86,6 +88,8 @@ class Text:
             if line in channels:
                 self.told.channels[channels[line]] += 1
                 continue
+            if "]<std" in line and line.count("]<std") > 1:
+                line = _one_tag(line)
             tokens = line.split() if len(line) < _LONGEST else []
             if (
                 len(tokens) > 7
@@ -159,6 +163,8 @@ class Text:
             at = find(tokens)
             if at >= 0:
                 self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
+            else:
+                self._continue(tokens)
         elif "NCCL WARN" in line and self.warned < _MOST_WARNINGS:
             self.warned += 1
             self.reading.problem(f"NCCL warns (line {number}): {line.partition('NCCL WARN')[2].strip()[:160]}")
@@ -211,7 +217,7 @@ class Text:
             run.add(row)
 
     def _continue(self, tokens: list[str]) -> None:
-        """Take the figures of a row that NCCL's lines cut in two."""
+        """Take the figures of a row that NCCL's lines cut in pieces."""
         stream = self.streams.get("")
         if not (stream and stream.pending and stream.run and tokens):
             return
@@ -220,6 +226,8 @@ class Text:
         if row and not row.problem:
             stream.pending = None
             stream.run.add(row)
+        elif row and len(head) < _MOST_WORDS and all(_FIGURE.fullmatch(word) for word in tokens):
+            stream.pending = (started, head + tokens)
 
     def _unfinished(self, stream: Stream) -> None:
         if stream.pending and stream.run:
@@ -365,6 +373,12 @@ def _announced(text: str) -> tuple[dict[str, int], bool | None]:
         if found:
             banner[name] = int(found[1][:12])
     return banner, step[2] == "factor" if step else None
+
+
+def _one_tag(line: str) -> str:
+    """Return a line without the tags that stand inside it."""
+    own = line.find(":", line.find("]<std")) + 1
+    return line[:own] + _INNER.sub(" ", line[own:])
 
 
 def _cut(number: int, tokens: list[str]) -> Row:

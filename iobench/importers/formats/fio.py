@@ -77,7 +77,7 @@ def _documents(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _read_json(imported: Imported, data: dict[str, Any], place: int) -> None:
     common = data.get("global options")
     groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
-    jobs = data.get("jobs")
+    jobs = data.get("jobs") or _of_clients(imported, data.get("client_stats"))
     for job in jobs if isinstance(jobs, list) else ():
         if isinstance(job, dict):
             groups.setdefault((str(job.get("jobname")), str(job.get("groupid"))), []).append(job)
@@ -93,6 +93,17 @@ def _read_json(imported: Imported, data: dict[str, Any], place: int) -> None:
         imported.rows += 1
     if len({group for _, group in groups}) < len(groups):
         imported.problem("jobs of one group ran at the same time: each rate is that of a part of the load")
+
+
+def _of_clients(imported: Imported, stats: Any) -> list[Any]:
+    """Return the jobs of every host that ``fio --client`` ran; its own sum over them is not counted again."""
+    jobs = [job for job in stats if isinstance(job, dict)] if isinstance(stats, list) else []
+    jobs = [job for job in jobs if job.get("jobname") != "All clients"]
+    hosts = dict.fromkeys(job["hostname"] for job in jobs if isinstance(job.get("hostname"), str))
+    imported.hosts += [host for host in hosts if host not in imported.hosts]
+    if len(hosts) > 1:
+        imported.normalise(f"jobs of one name on {len(hosts)} hosts count as one: their bytes and rates are added up")
+    return jobs
 
 
 def _options(job: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,10 @@ def read(paths: Iterable[str | Path]) -> Topology:
     texts = {str(path): _text(Path(path)) for path in paths}
     silent = [name for name, text in texts.items() if not tools(text)]
     if silent:
+        from iobench.importers import foreign
+
+        if other := foreign.known(texts[silent[0]]):
+            raise UserError(f"{silent[0]} is {other[0]}: iobench does not read it; {other[1]}")
         raise UserError(f"{silent[0]}: no output about a machine that iobench knows: give that of {_KNOWN}")
     return merge(list(texts.values()))
 

@@ -18,12 +18,18 @@ from iobench.units import GIB, KIB, MIB, TIB
 _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 _MOST_DEPTH = 40
 _MOST_STARTS = 200
+_NO_COMMA = re.compile(
+    r'(true|false|null|[0-9"}\]])(?=[ \t]{0,40}\n[ \t]{0,40}"[a-z_ ]{1,40}"[ \t]{0,4}:)'
+)  # written by hand
 
 
 def add(text: str, graph: Topology) -> bool:
     """Add ``cxl:memN``, ``cxl:regionN`` and ``dax:`` nodes of every such list in the text."""
     if not re.search(r'"(memdev|memdevs|chardev|regions?|target_node)"', text):
         return False
+    text, mended = _NO_COMMA.subn(r"\1,", text)
+    if mended:
+        finding(graph, "cxl or daxctl list: a comma was missing: it was written or changed by hand")
     found = [entry for data in _documents(text) for entry in _entries(data, _MOST_DEPTH)]
     memory = [entry for entry in found if re.fullmatch(r"mem[0-9]{1,6}", _word(entry, "memdev")) and "decoder" not in entry]  # fmt: skip  # noqa: E501
     for entry in memory:

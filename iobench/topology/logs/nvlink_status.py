@@ -12,6 +12,7 @@ from iobench.topology.logs.text import finding
 
 _GPU = re.compile(r"^\s*GPU ([0-9]{1,3}): (.+?)(?: \(UUID: [^)]*\))?\s*$")
 _LINK = re.compile(r"^\s*Link ([0-9]{1,2}): (?:<?(inactive)>?|([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s)\s*$")
+_LEFT_OUT = re.compile(r"^[ \t]*\[?(?:\.{3,}|\u2026)\]?[ \t]*$")
 # what one link of a generation signals per direction, GB/s: its payload rate and a little more
 _RATES = ((15.0, 20.5, 1), (26.0, 27.0, 4), (49.0, 54.0, 5))
 _SHARED_RATE = (24.0, 26.0)  # generations 2 and 3: the product tells which
@@ -23,7 +24,7 @@ def add(text: str, graph: Topology) -> bool:
     active: dict[int, dict[int, float]] = {}
     inactive: dict[int, set[int]] = {}
     names: dict[int, str] = {}
-    cut = False
+    cut, left_out = False, set[int]()
     for line in text.split("\n"):
         if match := _GPU.match(line):
             gpu = int(match[1])
@@ -33,9 +34,11 @@ def add(text: str, graph: Topology) -> bool:
                 inactive.setdefault(gpu, set()).add(int(match[1]))
             else:
                 active.setdefault(gpu, {})[int(match[1])] = float(match[3])
+        elif gpu is not None and _LEFT_OUT.match(line):
+            left_out.add(gpu)
     for number in sorted({*active, *inactive}):
         add_gpu(graph, number, model_name=names.get(number))
-        if _cut(active.get(number, {}), inactive.get(number, set())):
+        if number in left_out or _cut(active.get(number, {}), inactive.get(number, set())):
             finding(graph, f"gpu:{number}: the list of its NVLinks was cut: how many are active is unknown")
             active.pop(number, None)
             inactive.pop(number, None)

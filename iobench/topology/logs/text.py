@@ -10,7 +10,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[4m(?=GPU|\S)|\[0m")
 # whatever moves a terminal's cursor or changes what a reader sees: control characters, direction overrides
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _ADDRESS = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
-_QUOTE = re.compile(r"^ ?(?:>(?: |$))+", re.MULTILINE)  # quoted in mail
+_QUOTE = re.compile(r"^ ?(?:>{1,20}(?: |$))+", re.MULTILINE)  # quoted in mail
 _REMARK = re.compile(r"(?<=[^\s])[ \t]{2,40}(?:# |#?[ \t]?<--|\u2190)[^\n]{0,400}$", re.MULTILINE)  # a writer's own
 _MOST_LINE = 4096  # no tool prints a longer one; a longer one would make patterns slow
 
