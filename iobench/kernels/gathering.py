@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from iobench.errors import Unavailable, WrongData
 from iobench.kernels import gather
 from iobench.kernels.ops import LANES, LINE
+from iobench.kernels.repeating import Repeated
 from iobench.kernels.team import Team
 
 Driver = Callable[..., None]
-SAMPLE_SECONDS = 300e-6
-_MOST_REPEATS = 1 << 20
 _POISON = 0xA5
 
 
 @dataclass
-class Gathering:
+class Gathering(Repeated):
     """Blocks of ``block`` bytes from ``pool`` to ``target`` in the order of ``tables`` (uint64), one per thread.
 
     Every block of the pool is read once in a pass: the table is a random permutation.
@@ -59,12 +58,8 @@ class Gathering:
         return self.pool.nbytes
 
     def settle(self, driver: Driver | None = None) -> None:
-        """Choose how often a sample repeats the pass: short ones until SAMPLE_SECONDS are full."""
-        while self.repeats < _MOST_REPEATS:
-            seconds = float(np.min(self.take(3, driver)))
-            if seconds >= SAMPLE_SECONDS / 2:
-                return
-            self.repeats = min(int(self.repeats * max(2.0, SAMPLE_SECONDS / max(seconds, 1e-9))), _MOST_REPEATS)
+        """Choose how often a sample repeats the pass; ``driver`` as for ``take``."""
+        self.fill_sample(lambda count: self.take(count, driver))
 
     def take(self, count: int, driver: Driver | None = None) -> NDArray[np.float64]:
         """Return ``count`` samples in seconds: from the first thread's start to the last one's end.

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from iobench.errors import Unavailable, WrongData
 from iobench.kernels import stream
 from iobench.kernels.ops import LANES, LINE
+from iobench.kernels.repeating import Repeated
 from iobench.kernels.team import Team
 
 Driver = Callable[..., None]
-SAMPLE_SECONDS = 300e-6  # shorter passes are repeated: the threads start within about 1 us of each other
-_MOST_REPEATS = 1 << 20
 # Arrays that start at the same offset in a page make loads wait for unrelated stores ("4K aliasing").
 _STAGGER = 17 * LINE
 
@@ -31,7 +30,7 @@ class Part:
 
 
 @dataclass
-class Streaming:
+class Streaming(Repeated):
     """One kernel with plain or non-temporal stores; ``data`` holds all its arrays."""
 
     kernel: str
@@ -71,12 +70,8 @@ class Streaming:
         self.team.run(lambda thread: _fill(self.parts[thread]))
 
     def settle(self, driver: Driver | None = None) -> None:
-        """Choose how often a sample repeats the pass: short ones until SAMPLE_SECONDS are full."""
-        while self.repeats < _MOST_REPEATS:
-            seconds = float(np.min(self.take(3, driver)))
-            if seconds >= SAMPLE_SECONDS / 2:
-                return
-            self.repeats = min(int(self.repeats * max(2.0, SAMPLE_SECONDS / max(seconds, 1e-9))), _MOST_REPEATS)
+        """Choose how often a sample repeats the pass; ``driver`` as for ``take``."""
+        self.fill_sample(lambda count: self.take(count, driver))
 
     def take(self, count: int, driver: Driver | None = None) -> NDArray[np.float64]:
         """Return ``count`` samples in seconds: from the first thread's start to the last one's end.

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from iobench.errors import Unavailable, WrongData
 from iobench.kernels import walk
 from iobench.kernels.ops import LANES, LINE
-from iobench.kernels.streaming import SAMPLE_SECONDS
+from iobench.kernels.repeating import Repeated
 from iobench.kernels.team import Team
 
 Driver = Callable[..., None]
-_MOST_REPEATS = 1 << 20
 
 
 @dataclass
-class Walking:
+class Walking(Repeated):
     """One walk per thread over its own blocks of ``block`` bytes, ``ahead`` chunks of software prefetch (0: none)."""
 
     parts: list[NDArray[np.uint64]]
@@ -51,12 +50,8 @@ class Walking:
         return sum(part.nbytes for part in self.parts)
 
     def settle(self) -> None:
-        """Choose how often a sample repeats the walk: short ones until SAMPLE_SECONDS are full."""
-        while self.repeats < _MOST_REPEATS:
-            seconds = float(np.min(self.take(3)))
-            if seconds >= SAMPLE_SECONDS / 2:
-                return
-            self.repeats = min(int(self.repeats * max(2.0, SAMPLE_SECONDS / max(seconds, 1e-9))), _MOST_REPEATS)
+        """Choose how often a sample repeats the walk."""
+        self.fill_sample(self.take)
 
     def take(self, count: int, driver: Driver | None = None) -> NDArray[np.float64]:
         """Return ``count`` samples in seconds, first start to last end; WrongData where a sum is wrong.

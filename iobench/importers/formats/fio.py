@@ -6,11 +6,11 @@ their times. Latencies are of whole requests. fio 2 counts its bytes in KiB and 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from iobench import jsontext
 from iobench.errors import UserError
 from iobench.importers.formats._rows import number, untag, wrong
 from iobench.importers.imported import Imported, tell_apart
@@ -21,6 +21,7 @@ from iobench.units import KIB, MS, NS, US, parse_size
 TITLE = "fio"
 STATE = False
 
+_MOST_STARTS = 1000
 _MOST = 1e30  # bytes, seconds or requests; JSON knows infinity (1e400)
 _TERSE = re.compile(r"^(?:[2-5];)?fio-\d[\w.-]{0,99};|^[2-5];fio-", re.MULTILINE)
 _JOB = re.compile(r"^(.{1,200}?): \(groupid=(\d{1,9}), jobs=(\d{1,9})\): err= *(\d{1,5})(?: \([^)]*\))?: pid=")
@@ -59,19 +60,9 @@ def read(log: Log) -> Imported:
 
 
 def _documents(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    decoder = json.JSONDecoder()
-    at = 0
-    for _ in range(1000):
-        match = re.compile(r"^[ \t]*\{", re.MULTILINE).search(text, at)
-        if match is None:
-            return
-        try:
-            data, at = decoder.raw_decode(text, match.end() - 1)
-        except (ValueError, RecursionError):
-            at = match.end()
-            continue
+    for at, data in jsontext.documents(text, _MOST_STARTS):
         if isinstance(data, dict) and ("fio version" in data or "jobs" in data):
-            yield text.count("\n", 0, match.end()) + 1, data
+            yield text.count("\n", 0, at) + 1, data
 
 
 def _read_json(imported: Imported, data: dict[str, Any], place: int) -> None:

@@ -6,11 +6,11 @@ unknown. ``numa_node`` of a memory device is where the device sits, not where it
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from iobench import jsontext
 from iobench.topology.graph import Topology
 from iobench.topology.logs.text import address, finding
 from iobench.units import GIB, KIB, MIB, TIB
@@ -30,7 +30,7 @@ def add(text: str, graph: Topology) -> bool:
     text, mended = _NO_COMMA.subn(r"\1,", text)
     if mended:
         finding(graph, "cxl or daxctl list: a comma was missing: it was written or changed by hand")
-    found = [entry for data in _documents(text) for entry in _entries(data, _MOST_DEPTH)]
+    found = [entry for _, data in jsontext.documents(text, _MOST_STARTS, "{[") for entry in _entries(data, _MOST_DEPTH)]
     memory = [entry for entry in found if re.fullmatch(r"mem[0-9]{1,6}", _word(entry, "memdev")) and "decoder" not in entry]  # fmt: skip  # noqa: E501
     for entry in memory:
         _add_memory(graph, entry)
@@ -45,22 +45,6 @@ def add(text: str, graph: Topology) -> bool:
     for entry in daxes:
         _add_dax(graph, entry)
     return bool(memory or regions or daxes)
-
-
-def _documents(text: str) -> Iterator[Any]:
-    """Yield every JSON list or object that starts a line; words of a shell may stand between them."""
-    decoder = json.JSONDecoder()
-    at = 0
-    for _ in range(_MOST_STARTS):
-        match = re.compile(r"^[ \t]*[\[{]", re.MULTILINE).search(text, at)
-        if match is None:
-            return
-        try:
-            data, at = decoder.raw_decode(text, match.end() - 1)
-        except (ValueError, RecursionError):
-            at = match.end()
-            continue
-        yield data
 
 
 def _entries(data: Any, depth: int) -> Iterator[dict[str, Any]]:
