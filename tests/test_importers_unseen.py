@@ -195,3 +195,27 @@ def test_a_topology_from_another_vendors_tool_says_whose_it_is(tmp_path: Path) -
     path.write_text("===== ROCm System Management Interface =====\n==== Link Type between two GPUs ====\n       GPU0\n")
     with pytest.raises(UserError, match="output of rocm-smi"):
         logs.read([path])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("        GPU0    GPU1    NIC0    NIC1    CPU Affinity\nGPU0     X      NV18    NODENODE    0-55\n"
+         "GPU1    NV18     X      NODENODE    0-55\n", "the row of GPU0 does not fit the header"),
+        ("        GPU0  GPU1  CPU Affinity  NUMA\nGPU0     X    NV18  0-51         0\n",
+         "the heading is not nvidia-smi's"),
+    ],
+)  # fmt: skip
+def test_a_damaged_matrix_is_not_called_unknown(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=why):
+        logs.read([path])
+
+
+def test_perftests_json_in_its_valid_form() -> None:
+    told = {"test": "RDMA_Write_BW_Test", "Number_of_qps": 1, "Connection_type": "RC", "TX_depth": 128}
+    results = {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 5293.52, "BW_average": 2229.27, "MsgRate": 0.035668}
+    line = next(iter(run_of(json.dumps({"test_info": told, "results": results}, indent=2)))).first
+    assert line.moved
+    assert line.moved / line.seconds[0][0] == pytest.approx(0.035668e6 * 65536, rel=1e-3)  # MiB/s, as its rate proves

@@ -7,17 +7,17 @@ import re
 _COPIES = "run nvbandwidth or p2pBandwidthLatencyTest, or iobench run pcie hbm p2p"
 _TOOLS = (
     (
-        r"^\s*BabelStream\s*$|^Function\s+[MG]i?Bytes/sec\s+Min \(sec\)",
+        r"^[ \t]*BabelStream[ \t]*$|^Function[ \t]+[MG]i?Bytes/sec[ \t]+Min \(sec\)",
         "BabelStream's table",
         "run STREAM or likwid-bench for host memory, iobench run hbm for a GPU's",
     ),
     (
-        r"^\s*STREAM Benchmark implementation in CUDA|^Function\s+Rate \(?G[iI]?B/s\)?",
+        r"^[ \t]*STREAM Benchmark implementation in CUDA|^Function[ \t]+Rate \(?G[iI]?B/s\)?",
         "a table in the manner of STREAM with rates in GB/s or GiB/s, as ports to GPUs print it",
         "run STREAM or likwid-bench for host memory, iobench run hbm for a GPU's",
     ),
     (r"\[CUDA Bandwidth Test\] - Starting", "the output of CUDA's bandwidthTest, which NVIDIA withdrew", _COPIES),
-    (r"RocmBandwidthTest|^\s*(?:Bi|Uni)directional copy peak bandwidth", "the output of rocm_bandwidth_test", _COPIES),
+    (r"RocmBandwidthTest|^[ \t]*(?:Bi|Uni)directional copy peak band", "the output of rocm_bandwidth_test", _COPIES),
     (
         r"ROCm System Management Interface|Link Type between two GPUs",
         "the output of rocm-smi, whose matrices are not read",
@@ -29,19 +29,19 @@ _TOOLS = (
         "give RCCL's topology file (NCCL_TOPO_DUMP_FILE), or run iobench topology on the machine",
     ),
     (
-        r"^\s*\S.{0,80}: \(g=\d+\): (?:rw=|\(groupid)|^fio-[0-9.]+",
+        r"^[ \t]*\S.{0,80}: \(g=\d+\): (?:rw=|\(groupid)|^fio-[0-9.]+",
         "fio's text for people, which rounds its figures",
         "run fio with --output-format=json",
     ),
-    (r"^\s*GPU0\s[\s\S]{0,4000}^\s*GNS\s+= |^\s*CNS\s+= ", "nvidia-smi topo -p2p's matrix of what is supported",
+    (r"^[ \t]*[CG]NS[ \t]+= ", "nvidia-smi topo -p2p's matrix of what is supported",
      "give the output of nvidia-smi topo -m"),
     (r"^# GID\|MetricsCount\||^\| +Metric +\| +(?:HWThread|Core) ",
      "the output of likwid-perfctr, counters of a program", "run likwid-bench for a bandwidth"),
     (r'"identifier": *"nccl-tests structured output"', "JSON of a patched nccl-tests",
      "run it with -J FILE, or give its table"),
     (r"^Connecting to host \S+, port \d+|\[ ID\] Interval +Transfer", "iperf's output", "run perftest or OSU"),
-    (r"^(?:Roundtrip|Send-recv) benchmark\s*$", "the output of ucx-py's benchmark", "run ucx_perftest"),
-    (r"^#+ ?LAT_MEM_RD|\bstride=\d+\s*$", "lmbench's lat_mem_rd", "run Intel MLC, or iobench run dram"),
+    (r"^(?:Roundtrip|Send-recv) benchmark[ \t]*$", "the output of ucx-py's benchmark", "run ucx_perftest"),
+    (r"^#+ ?LAT_MEM_RD|\bstride=\d+[ \t]*$", "lmbench's lat_mem_rd", "run Intel MLC, or iobench run dram"),
     (r"^Starting STRIDE|Sequential read \(\d+-bit\), size = ", "the output of bandwidth or membench", "run STREAM"),
 )  # fmt: skip
 _MARKS = tuple((re.compile(mark, re.MULTILINE), what, step) for mark, what, step in _TOOLS)

@@ -15,6 +15,7 @@ from iobench.units import GB
 
 _CELL = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?/ *([0-9]{1,9}(?:\.[0-9]{1,6})?)")
 _US = 1e-6
+_MOST = 1000  # a log can't make this grow without bounds; NCCL knows 5 operations, 7 algorithms, 3 protocols
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Model:
     def _row(self, op: str, cells: list[str]) -> None:
         found = [_CELL.fullmatch(cell) for cell in cells]
         for (algo, proto), cell in zip(self._columns, found, strict=True):
-            if cell and float(cell[2]) > 0:
+            if cell and float(cell[2]) > 0 and len(self.ways) < _MOST:
                 self.ways[op, algo, proto] = (float(cell[1]) * _US, float(cell[2]) * GB)
 
     def facts(self) -> list[dict[str, Any]]:

@@ -39,6 +39,8 @@ def read(paths: Iterable[str | Path]) -> Topology:
 
         if other := foreign.known(texts[silent[0]]):
             raise UserError(f"{silent[0]} is {other[0]}: iobench does not read it; {other[1]}")
+        if why := _oddities(texts[silent[0]]):
+            raise UserError(f"{silent[0]}: nothing could be read: {why}: give the tool's whole output")
         raise UserError(f"{silent[0]}: no output about a machine that iobench knows: give that of {_KNOWN}")
     return merge(list(texts.values()))
 
@@ -64,6 +66,14 @@ def tools(text: str) -> list[str]:
     """Return the readers that find something of theirs in a text."""
     cleaned = clean(text)
     return [name for name in READERS if _reader(name)(cleaned, _scratch())]
+
+
+def _oddities(text: str) -> str:
+    """Return what the readers say of a text in which they find nothing."""
+    graph, cleaned = _scratch(), clean(text)
+    for name in READERS:
+        _reader(name)(cleaned, graph)
+    return "; ".join(str(sentence) for sentence in graph.facts.get("findings", ())[:3])
 
 
 def _scratch() -> Topology:

@@ -23,6 +23,7 @@ _RELATION = re.compile(r"X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC|N/A|XPB|C2C")
 _PEER = re.compile(r"X|OK|CNS|GNS|TNS|NS|U|DR|N/A")
 _PEER_WORDS = {"OK", "CNS", "GNS", "TNS", "NS", "U", "DR"}
 _TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+_LIKE_HEADER = re.compile(r"^[ \t]*GPU0[ \t]+GPU1[ \t]", re.MULTILINE)
 _LEGEND = re.compile(r"^[ \t]*(NIC[0-9]+): (\S+)[ \t]*$", re.MULTILINE)
 _MOST_LINKS = 18  # of one GPU, of any generation
 _MOST_DIRECT = 12  # between two GPUs wired to each other
@@ -45,6 +46,8 @@ def add(text: str, graph: Topology) -> bool:
             elif rows:
                 _add_matrix(graph, header, rows, names)
                 found = True
+    if not found and _LIKE_HEADER.search(text) and not graph.facts.get("findings"):
+        finding(graph, "nvidia-smi topo: the heading is not nvidia-smi's: columns were renamed or left out")
     return found
 
 
