@@ -219,3 +219,13 @@ def test_perftests_json_in_its_valid_form() -> None:
     line = next(iter(run_of(json.dumps({"test_info": told, "results": results}, indent=2)))).first
     assert line.moved
     assert line.moved / line.seconds[0][0] == pytest.approx(0.035668e6 * 65536, rel=1e-3)  # MiB/s, as its rate proves
+
+
+def test_nvlinks_that_differ_by_direction_are_the_fewer_and_said() -> None:
+    link = '<nvlink target="0000:{}:00.0" count="{}"/>'
+    gpu = '<pci busid="0000:{}:00.0" class="0x030200"><gpu dev="{}" sm="86">' + link + "</gpu></pci>"
+    text = gpu.format("17", 0, "65", 12) + gpu.format("65", 1, "17", 1)
+    machine = logs.merge([f'<system version="1"><cpu numaid="0">{text}</cpu></system>'])
+    (made,) = [link for link in machine.links if link.kind == "nvlink"]
+    assert made.attrs["links"] == 1
+    assert "NCCL's topology file: gpu:0 has 12 NVLinks to gpu:1, but 1 back" in machine.facts["findings"]

@@ -165,20 +165,29 @@ def _add_nets(graph: Topology, nic: ElementTree.Element, device: str | None, num
 
 def _add_nvlinks(graph: Topology, root: ElementTree.Element) -> None:
     by_address = {node.get("address"): node.id for node in graph.of("gpu")}
+    told: dict[tuple[str, str], int] = {}
+    made: dict[str, int | None] = {}
     for pci in root.iter("pci"):
         here = by_address.get(address(pci.get("busid")))
         for gpu in pci.findall("gpu") if here else ():
+            made[str(here)] = whole(gpu.get("sm"))
             to_switch = 0
             for link in gpu.findall("nvlink"):
                 count = whole(link.get("count")) or 0
                 there = by_address.get(address(link.get("target")))
                 if there is None and (link.get("tclass") or "").startswith("0x0680"):
                     to_switch += count
-                elif there is not None and there > str(here) and count:
-                    _nvlink(graph, str(here), there, count, whole(gpu.get("sm")))
+                elif there is not None and count:
+                    told.setdefault((str(here), there), count)
             if to_switch:
                 graph.add("nvswitch:0", "nvswitch")
-                _nvlink(graph, str(here), "nvswitch:0", to_switch, whole(gpu.get("sm")))
+                _nvlink(graph, str(here), "nvswitch:0", to_switch, made[str(here)])
+    for (here, there), count in told.items():
+        back = told.get((there, here), count)
+        if there > here:
+            _nvlink(graph, here, there, min(count, back), made[here])
+        if there > here and back != count:
+            finding(graph, f"NCCL's topology file: {here} has {count} NVLinks to {there}, but {back} back")
 
 
 def _nvlink(graph: Topology, a: str, b: str, count: int, sm: int | None) -> None:
