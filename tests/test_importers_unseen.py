@@ -229,3 +229,11 @@ def test_nvlinks_that_differ_by_direction_are_the_fewer_and_said() -> None:
     (made,) = [link for link in machine.links if link.kind == "nvlink"]
     assert made.attrs["links"] == 1
     assert "NCCL's topology file: gpu:0 has 12 NVLinks to gpu:1, but 1 back" in machine.facts["findings"]
+
+
+def test_gpus_whose_rows_were_cut_off_show_nothing_back() -> None:
+    text = "        GPU0    GPU1    GPU2    CPU Affinity\nGPU0     X      NV6     NV6     0-23\n"
+    text += "GPU1    NV6      X      NV6     0-23\n"
+    findings = logs.merge([text]).facts["findings"]
+    assert not any("back" in sentence for sentence in findings)
+    assert any("no row for GPU2" in sentence for sentence in findings)

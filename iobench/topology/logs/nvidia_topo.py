@@ -149,7 +149,7 @@ def _add_links(graph: Topology, header: list[str], rows: Rows) -> None:
         for b, cell in zip(header, rows[a][0], strict=True):
             if cell.startswith("NV") and not b.startswith("GPU"):
                 finding(graph, f"{a} shows {cell} to {b}, which is no GPU: the columns of that row are shifted")
-    odd = sorted((a, b) for a, b in counts if a < b and counts.get((b, a)) != counts[a, b])
+    odd = sorted((a, b) for a, b in counts if a < b and b in rows and counts.get((b, a)) != counts[a, b])
     odd += sorted((a, b) for a, b in counts if a > b and (b, a) not in counts and b in rows)
     for a, b in odd:
         finding(graph, f"{a} shows {counts[a, b]} NVLinks to {b}, which shows {counts.get((b, a), 0)} back")
