@@ -110,6 +110,16 @@ def test_a_run_of_anything_is_read_in_time(unit: str) -> None:
         assert time.process_time() - started < 60  # hundreds where it is quadratic
 
 
+def test_a_heading_is_not_repeated_whole_beside_every_figure() -> None:
+    title = "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)" + "#" * 3000
+    rows = " 0       N/A     26.34\n 1     26.35       N/A\n\nSUM device_to_device_memcpy_read_ce 52.69\n"
+    log = from_bytes(
+        f"nvbandwidth Version: v0.8\n\nRunning device_to_device_memcpy_read_ce.\n{title}\n   0  1\n{rows}".encode()
+    )
+    found = importers.read_log(log)
+    assert [len(line.evidence["title"]) for line in found.lines] == [200, 200]
+
+
 @pytest.mark.parametrize("figure", ["nan", "inf", "-1.00", "1e400", "0.00", "9" * 40])
 def test_figures_that_are_no_times_are_counted_not_used(figure: str) -> None:
     found = imported_of(f"./all_reduce_perf -g 2\n{HEAD}{ROW}{ROW.replace('10.00', figure)}".encode())

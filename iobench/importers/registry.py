@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from iobench.errors import UserError
 from iobench.importers import foreign, formats
@@ -15,6 +15,7 @@ from iobench.importers.log import Log
 from iobench.record import no_collections
 
 SURE = 0.5  # a STATE format that is so sure of a log adds its facts
+_MOST_TEXT = 200  # characters of a heading or a word in the evidence of a figure
 
 
 class Format(Protocol):
@@ -65,7 +66,19 @@ def read_log(log: Log, as_format: str = "", keep_hosts: bool = False) -> Importe
     imported.problems[:0] = log.problems
     if not keep_hosts:
         hide_hosts(imported)
+    for line in imported.lines:
+        _shorten(line.evidence)
     return imported
+
+
+def _shorten(evidence: dict[str, Any]) -> None:
+    """Cut what a log repeats beside every figure: a heading may be a page of anything."""
+    for key, value in evidence.items():
+        if isinstance(value, str):
+            if len(value) > _MOST_TEXT:
+                evidence[key] = value[:_MOST_TEXT]
+        elif isinstance(value, dict):
+            _shorten(value)
 
 
 def _another(log: Log, found: dict[str, float], name: str, imported: Imported) -> tuple[str, Imported]:
