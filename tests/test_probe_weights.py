@@ -20,7 +20,8 @@ from iobench.timing.sampler import Sampler
 from iobench.topology.graph import Topology
 from iobench.units import MIB
 
-WEIGHTS = probes.load("weights")
+from weighing import WEIGHTS, measured
+
 COLD_OR_DIRECT = ("buffered-cold", "mmap-cold", "direct")
 
 
@@ -39,17 +40,6 @@ def points(*assignments: str) -> list[dict[str, Any]]:
 def point(method: str, **more: Any) -> dict[str, Any]:
     base = {"method": method, "target": "host", "threads": 2, "block": 256 << 10}
     return {**base, **(more if "path" in more else {"nbytes": 2 * MIB + 3, "shards": 2, **more})}
-
-
-def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
-    try:
-        return WEIGHTS.measure(wanted, sampler)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    except IobenchError as reason:
-        if "not cold" in str(reason):
-            pytest.skip(str(reason))
-        raise
 
 
 def test_the_default_grid_is_moderate_and_covers_every_method() -> None:

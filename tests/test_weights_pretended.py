@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from iobench import gpu
-from iobench import probe as probes
 from iobench.crosscheck import memory
 from iobench.crosscheck import weights as crosscheck
-from iobench.errors import IobenchError, Unavailable, WrongData
+from iobench.errors import Unavailable, WrongData
 from iobench.gpu import OutOfMemory
 from iobench.storage import files, ongpu, verify
 from iobench.storage.filesystem import filesystem_of
@@ -25,7 +24,8 @@ from iobench.units import KIB, MIB
 from tests.test_gpu_pretended import FAKES, Pretend, built, pretend
 from tests.test_storage_beside import DEFAULTS, KVIKIO
 
-WEIGHTS = probes.load("weights")
+from weighing import WEIGHTS, measured
+
 FIXTURES = (built, pretend)  # pytest finds them by their names here
 OWN = ("buffered-cold", "buffered-warm", "mmap-cold", "mmap-warm", "direct")
 
@@ -41,17 +41,6 @@ def sampler(tmp_path: Path) -> Iterator[Sampler]:
 def point(method: str, **more: Any) -> dict[str, Any]:
     usual = {"method": method, "target": "gpu", "threads": 3, "block": 64 * KIB, "nbytes": 2 * MIB + 5, "shards": 2}
     return {**usual, **more}
-
-
-def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
-    try:
-        return WEIGHTS.measure(wanted, sampler)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    except IobenchError as reason:
-        if "not cold" in str(reason):
-            pytest.skip(str(reason))
-        raise
 
 
 @pytest.mark.parametrize("nbytes", [1, 7, 8, 511, 512, 513, 4096, 300_003])

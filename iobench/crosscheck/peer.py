@@ -110,7 +110,7 @@ class Row(Pairs):
 
 def heading(peer: str) -> str:
     """Return the table's heading."""
-    ratio = f"iobench / {peer}"
+    ratio = f"iobench / {peer} in speed (above 1: iobench is faster)"
     return f"{'':<{_NAME}} {'iobench':>{_FIGURE}} {peer:>{_FIGURE}}  {ratio}, its interval, and what is known to differ"
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import platform
 import struct
 from collections.abc import Iterator, Sequence
 
+from iobench import syscall
 from iobench.errors import Unavailable
 
 _NUMBERS = {  # of io_setup, io_destroy, io_submit, io_getevents
@@ -33,10 +33,8 @@ class Aio:
         if found is None:
             raise Unavailable(f"native AIO is not known on {platform.machine()} here: -a engine=preadv")
         self._setup, self._destroy, self._submit, self._getevents = found
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.syscall.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
-        self._call(self._setup, ctypes.c_uint(max(depth, 1)), ctypes.byref(self._context))
+        syscall.call(self._setup, ctypes.c_uint(max(depth, 1)), ctypes.byref(self._context))
         self._events = ctypes.create_string_buffer(_EVENT.size * max(depth, 1))
         self._depth = max(depth, 1)
 
@@ -46,13 +44,13 @@ class Aio:
             _IOCB.pack(token, 0, 0, _PREAD, 0, fd, address, nbytes, offset, 0, 0, 0), _IOCB.size
         )
         blocks = (ctypes.c_void_p * 1)(ctypes.addressof(block))
-        self._call(self._submit, self._context, ctypes.c_long(1), blocks)  # the kernel has copied it when this returns
+        syscall.call(self._submit, self._context, ctypes.c_long(1), blocks)  # copied when it returns
 
     def done(self) -> list[tuple[int, int]]:
         """Wait for one read at least; return the token of each that is done with its bytes, or with -errno."""
         while True:
             try:
-                count = self._call(
+                count = syscall.call(
                     self._getevents, self._context, ctypes.c_long(1), ctypes.c_long(self._depth), self._events, None
                 )
             except InterruptedError:
@@ -62,14 +60,7 @@ class Aio:
 
     def close(self) -> None:
         """Give the context back; no read may be in flight."""
-        self._call(self._destroy, self._context)
-
-    def _call(self, number: int, *arguments: object) -> int:
-        found = int(self._libc.syscall(ctypes.c_long(number), *arguments))
-        if found < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        return found
+        syscall.call(self._destroy, self._context)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from iobench import syscall
 from iobench.errors import Unavailable
 
 _SETUP, _ENTER, _REGISTER = 425, 426, 427  # the same on every architecture
@@ -36,9 +37,8 @@ class Uring:
 
     def __init__(self, depth: int, buffers: Sequence[tuple[int, int]] = ()) -> None:
         _supported()
-        self._libc = ctypes.CDLL(None, use_errno=True)
         params = (ctypes.c_uint32 * _PARAMS)()
-        self._fd = self._call(_SETUP, ctypes.c_uint(max(depth, 1)), params)
+        self._fd = syscall.call(_SETUP, ctypes.c_uint(max(depth, 1)), params)
         words = list(params)
         self._entries, self._sq, self._cq = words[0], words[10:17], words[20:26]
         ring = max(self._sq[6] + 4 * words[0], self._cq[5] + _CQE.size * words[1])
@@ -96,7 +96,7 @@ class Uring:
             return {}
         vectors = (ctypes.c_uint64 * (2 * len(buffers)))(*(word for buffer in buffers for word in buffer))
         try:
-            self._call(_REGISTER, self._fd, _REGISTER_BUFFERS, vectors, len(buffers))
+            syscall.call(_REGISTER, self._fd, _REGISTER_BUFFERS, vectors, len(buffers))
         except OSError:
             return {}
         return {address: index for index, (address, _) in enumerate(buffers)}
@@ -104,17 +104,10 @@ class Uring:
     def _enter(self, submit: int, wait: int) -> None:
         while True:
             try:
-                self._call(_ENTER, self._fd, submit, wait, _GETEVENTS if wait else 0, None, ctypes.c_size_t(0))
+                syscall.call(_ENTER, self._fd, submit, wait, _GETEVENTS if wait else 0, None, ctypes.c_size_t(0))
             except InterruptedError:
                 continue
             return
-
-    def _call(self, number: int, *arguments: object) -> int:
-        found = int(self._libc.syscall(ctypes.c_long(number), *arguments))
-        if found < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        return found
 
     def _word(self, at: int) -> int:
         return int.from_bytes(self._ring[at : at + 4], "little")

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from iobench import gpu
-from iobench import probe as probes
-from iobench.errors import IobenchError, Unavailable, WrongData
+from iobench.errors import WrongData
 from iobench.gpu import Device
 from iobench.storage import ongpu, verify
 from iobench.timing.sampler import Sampler
 from iobench.units import KIB, MIB
 
+from weighing import WEIGHTS, measured
+
 pytestmark = pytest.mark.gpu
-WEIGHTS = probes.load("weights")
 
 
 @pytest.fixture
@@ -30,17 +30,6 @@ def sampler(tmp_path: Path) -> Iterator[Sampler]:
 def point(method: str, **more: Any) -> dict[str, Any]:
     usual = {"method": method, "target": "gpu", "threads": 4, "block": 256 * KIB, "nbytes": 32 * MIB + 5, "shards": 2}
     return {**usual, **more}
-
-
-def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
-    try:
-        return WEIGHTS.measure(wanted, sampler)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    except IobenchError as reason:
-        if "not cold" in str(reason):
-            pytest.skip(str(reason))
-        raise
 
 
 @pytest.mark.parametrize("nbytes", [1, 7, 8, 511, 512, 513, 4096, MIB + 3])

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from iobench.importers.formats import _perftest_json
 from iobench.importers.formats._rows import count, keep, number, rated, timed, untag
 from iobench.importers.imported import Imported, tell_apart
 from iobench.importers.log import Log
@@ -363,20 +364,11 @@ def _json_result(imported: Imported, info: dict[str, Any], name: str, results: d
     match = re.match(r"(Send|RDMA_Write_imm|RDMA_Write|RDMA_Read|Atomic(?: \w+)?)", kind)
     test = Test(latency="Latency" in kind or "t_avg" in results, both="Bidirectional" in kind)
     test.verb = _verb(match[1]) if match else ""
-    names = {"Connection_type": "Connection type", "Number_of_qps": "Number of qps", "TX_depth": "TX depth", "Mtu": "Mtu", "Device": "Device"}  # fmt: skip  # noqa: E501
-    test.parameters = {to: str(info[key]).strip() for key, to in names.items() if key in info}
-    figures = {
-        "#bytes": str(results.get("MsgSize", "")), "#iterations": str(results.get("n_iterations", "")),
-        "BW peak": str(results.get("BW_peak", "")), "BW average": str(results.get("BW_average", "")),
-        "MsgRate": str(results.get("MsgRate", "")), "t_min": str(results.get("t_min", "")),
-        "t_max": str(results.get("t_max", "")), "t_typical": str(results.get("t_typical", "")),
-        "t_avg": str(results.get("t_avg", "")), "99% percentile": str(results.get("percentile_99", "")),
-        "99.9% percentile": str(results.get("percentile_99.9", results.get("percentile_99_9", ""))),
-    }  # fmt: skip
-    figures = {key: text for key, text in figures.items() if text not in {"", "None"}}
+    test.parameters = _perftest_json.parameters(info)
+    figures = _perftest_json.figures(results)
     test.heading = f"JSON {name}"
     imported.rows += 1
-    unit = _json_unit(info, results, test)
+    unit = _perftest_json.unit(info, results, test.latency)
     if not test.latency and not unit:
         imported.skip(
             place, json.dumps(results)[:200], "the JSON does not say its unit, and its message rate fits none"
@@ -385,18 +377,3 @@ def _json_result(imported: Imported, info: dict[str, Any], name: str, results: d
     _take(imported, test, place, json.dumps(results), figures, unit)
     if name != "results" and imported.lines:
         imported.lines[-1].evidence["told"]["side"] = name.removeprefix("results_")
-
-
-def _json_unit(info: dict[str, Any], results: dict[str, Any], test: Test) -> str:
-    """Return the unit of a bandwidth: named in newer files, else the one that agrees with the message rate."""
-    named = str(info.get("BW_unit", results.get("BW_unit", "")))
-    if named:
-        return named
-    rate, average = number(str(results.get("MsgRate"))), number(str(results.get("BW_average")))
-    nbytes = count(str(results.get("MsgSize")))
-    if test.latency or not rate or not average or not nbytes:
-        return ""
-    for unit, scale in (("Gb/sec", from_gigabits(1.0)), ("MiB/sec", float(MIB))):
-        if abs(average * scale / (rate * 1e6 * nbytes) - 1) < 0.03:
-            return unit
-    return ""
