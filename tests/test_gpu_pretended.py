@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -288,11 +289,27 @@ def test_out_of_memory_fails_the_point_and_the_run_goes_on(pretend: Pretend, sam
     assert line_of("pcie", {**point, "nbytes": 64 * KIB}, sampler).status == "ok"
 
 
-def test_another_process_on_the_gpu_is_named_and_its_points_suspect(pretend: Pretend, sampler: Sampler) -> None:
-    pretend(busy=[[1, 70]])
+@pytest.fixture
+def foreign() -> Iterator[int]:
+    """The number of a process that is not ours wherever the tests run: process 1 may lead our own session."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        yield process.pid
+        process.kill()
+
+
+def test_another_process_on_the_gpu_is_named_and_its_points_suspect(
+    pretend: Pretend, sampler: Sampler, foreign: int
+) -> None:
+    pretend(busy=[[foreign, 70]])
     line = line_of("pcie", {**COPY, "mode": "events", "nbytes": 64 * KIB}, sampler)
-    assert line.status == "suspect"
-    assert "was busy with another process: 1 (" in line.reason
+    assert (line.status, line.verified) == ("suspect", True)
+    assert f"was busy with another process: {foreign} (" in line.reason
+
+
+def test_a_process_of_our_own_session_disturbs_nothing(pretend: Pretend, sampler: Sampler) -> None:
+    pretend(busy=[[os.getpid(), 70]])
+    line = line_of("pcie", {**COPY, "mode": "events", "nbytes": 64 * KIB}, sampler)
+    assert (line.status, line.reason, line.verified) == ("ok", "", True)
 
 
 def test_a_time_above_the_peak_is_impossible(pretend: Pretend, small: None, sampler: Sampler) -> None:
