@@ -100,7 +100,7 @@ def from_bytes(data: bytes, name: str = "log") -> Log:
     for magic, packer, command in _PACKED:
         if data.startswith(magic):
             raise UserError(f"{name} is packed with {packer}: unpack it first ({command}) and import the text")
-    if not data.strip():
+    if not data or data.isspace():
         raise UserError(f"{name} is empty: the tool wrote nothing to it; run it again")
     problems: list[str] = []
     return Log(name, _text(data, problems), nbytes, digest, problems)

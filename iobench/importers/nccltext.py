@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
@@ -188,7 +187,7 @@ class Text:
         if stream.run:
             self.reading.take(stream.run)
         self.count += 1
-        self.told = replace(Told(), version=self.told.version, library=self.told.library)
+        self.told = Told(version=self.told.version, library=self.told.library)
         run = NcclRun(self.count, self.op, self.program, options=self.options, told=self.told)
         stream.run, stream.layout = run, None
         self.told.settings.update(self.settings)

@@ -29,7 +29,8 @@ _MOST = 1 << 24  # characters; cuFile writes a line per failed call
 
 def recognise(head: str) -> float:
     """Tell it by the words before a message: its level, its source file and line."""
-    return 0.7 if _LINE.search(head) or _BAR1.search(head) else 0.0
+    lines = "cufio" in head and _LINE.search(head)
+    return 0.7 if lines or ("Inc-bar-usage" in head and _BAR1.search(head)) else 0.0
 
 
 def read(log: Log) -> Imported:

@@ -35,10 +35,11 @@ _ROUNDING = 0.0051  # of a cell with two decimals
 
 def recognise(head: str) -> float:
     """Tell nvbandwidth by its banner, its JSON, or a table's title with its sum."""
-    if re.search(r"nvbandwidth Version: |\"nvbandwidth\"\s*:", head):
+    if "nvbandwidth" in head and re.search(r"nvbandwidth Version: |\"nvbandwidth\"\s*:", head):
         return 1.0
-    titled = re.search(r"(?:GPU|CPU)\(row\) (?:->|<-|<->) GPU\(column\)", head)
-    return 0.9 if titled or re.search(r"\bSUM (?:host|device|all|one)_\w+ [0-9.]+", head) else 0.0
+    titled = "(row)" in head and re.search(r"(?:GPU|CPU)\(row\) (?:->|<-|<->) GPU\(column\)", head)
+    summed = "SUM " in head and re.search(r"\bSUM (?:host|device|all|one)_\w+ [0-9.]+", head)
+    return 0.9 if titled or summed else 0.0
 
 
 def read(log: Log) -> Imported:

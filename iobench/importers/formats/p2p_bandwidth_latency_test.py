@@ -51,6 +51,8 @@ def recognise(head: str) -> float:
     """Tell it by its banner or the titles of its matrices."""
     if "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]" in head:
         return 1.0
+    if "P2P=" not in head:
+        return 0.0
     return (
         0.95
         if re.search(r"directional P2P=(?:En|Dis)abled Bandwidth .*\(GB/s\)", head)

@@ -28,7 +28,7 @@ _ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 
 def recognise(head: str) -> float:
     """Tell STREAM by its table's heading."""
-    if re.search(_HEADING.pattern.removeprefix("^"), head):
+    if "Function" in head and re.search(_HEADING.pattern.removeprefix("^"), head):
         return 1.0
     return 0.8 if "STREAM version $Revision" in head else 0.0
 
