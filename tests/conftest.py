@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,20 @@ def cli_environment() -> dict[str, str]:
     import iobench.paths
 
     return {**os.environ, "PYTHONPATH": str(iobench.paths.source_root()), "COLUMNS": "200"}
+
+
+@contextlib.contextmanager
+def hearing_interrupts() -> Iterator[None]:
+    """Let what is started inside hear Ctrl-C, also where the tests inherit that it is ignored (a shell's background).
+
+    A handled signal gets its default action with exec. Code between fork and exec (preexec_fn) would do as well, but
+    it may block for ever where the tests' process has threads.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

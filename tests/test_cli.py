@@ -13,7 +13,7 @@ from pathlib import Path
 import iobench
 import pytest
 from iobench import record
-from tests.conftest import Cli, cli_environment
+from tests.conftest import Cli, cli_environment, hearing_interrupts
 from tests.make_run import demo_run, save
 
 MEASURED = ("ok", "suspect")  # suspect: others used the machine meanwhile, which no test can forbid
@@ -30,12 +30,11 @@ def one_line(process: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def start(tmp_path: Path, *args: object) -> subprocess.Popen[str]:
-    """Start a run that hears Ctrl-C, also where the tests inherit that it is ignored (a shell's background)."""
+    """Start a run that hears Ctrl-C."""
     command = [sys.executable, "-m", "iobench", "run", *map(str, args)]
-    return subprocess.Popen(
-        command, cwd=tmp_path, env=cli_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    pipe = subprocess.PIPE
+    with hearing_interrupts():
+        return subprocess.Popen(command, cwd=tmp_path, env=cli_environment(), text=True, stdout=pipe, stderr=pipe)
 
 
 def wait_for_lines(folder: Path, count: int, seconds: float = 300) -> None:

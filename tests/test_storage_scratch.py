@@ -12,7 +12,7 @@ import pytest
 from iobench.storage import scratch
 from iobench.storage.make import made
 from iobench.units import MIB
-from tests.conftest import cli_environment
+from tests.conftest import cli_environment, hearing_interrupts
 
 HOLDS = """
 import sys, time
@@ -37,10 +37,10 @@ cli_crosscheck.crosscheck("storage")
 
 def started(script: str, folder: Path) -> subprocess.Popen[str]:
     """Return a process that has made its files in ``folder`` and sleeps."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True, env=cli_environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests may inherit that it is ignored
-    )  # fmt: skip
+    with hearing_interrupts():
+        child = subprocess.Popen(
+            [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True, env=cli_environment()
+        )
     assert child.stdout is not None
     assert child.stdout.readline() == "made\n"
     assert len(left(folder)) == 1
