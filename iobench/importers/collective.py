@@ -7,8 +7,9 @@ for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, gather, scat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 from iobench import busbytes
@@ -136,14 +137,17 @@ class Sweep:
         )
 
 
+Turn = tuple[Callable[[float], None], Callable[[str], None], Line]  # takes seconds, takes a row as printed; the launch
+
+
 @dataclass(slots=True)
 class Point:
-    """The launches of one point, and which of them took the last figure, of which run."""
+    """The launches of one point, and which of them took the last figure, of which run; ``turn`` once it has all."""
 
     run: int = -1
-    launch: int = -1
     launches: list[Line] = field(default_factory=list)
-    sinks: list[tuple[list[float], list[str]]] = field(default_factory=list)  # of a full one: seconds, rows as printed
+    line: Line | None = None
+    turn: Callable[[], Turn] | None = None
 
 
 class Collector:
@@ -169,22 +173,22 @@ class Collector:
         """Take one figure of a sweep."""
         point = self._points.setdefault((identity, value.nbytes), Point())
         if point.run != sweep.run:
-            point.run, point.launch = sweep.run, (point.launch + 1) % MOST_LAUNCHES
-        if point.launch < len(point.launches):
-            _append(point.launches[point.launch], value)
+            point.run, point.line = sweep.run, point.turn()[2] if point.turn else None
+        if point.line:
+            _append(point.line, value)
             return
-        line = self._line(sweep, value)
+        line = point.line = self._line(sweep, value)
         point.launches.append(line)
+        if len(point.launches) == MOST_LAUNCHES:
+            sinks = [(each.seconds[0].append, each.evidence["rows"].append, each) for each in point.launches]
+            point.turn = cycle(sinks).__next__
         self.lines.append(line)
         self._facts[id(line)] = {**sweep.facts, "mode": sweep.mode}
 
-    def full(self, identity: int, nbytes: int) -> Point | None:
-        """Return a point that has all its launches, so that further figures only join them; None for others."""
+    def turn(self, identity: int, nbytes: int) -> Callable[[], Turn] | None:
+        """Return what gives the launches of a point by turns; None for one that has not all, to be joined only."""
         point = self._points.get((identity, nbytes))
-        if not point or len(point.launches) < MOST_LAUNCHES:
-            return None
-        point.sinks = point.sinks or [(line.seconds[0], line.evidence["rows"]) for line in point.launches]
-        return point
+        return point.turn if point else None
 
     def finish(self) -> list[Line]:
         """Return the lines, their points told apart where one point was measured in several ways."""

@@ -18,22 +18,7 @@ def hide_hosts(imported: Imported) -> None:
     numbered = {host: f"node-{number}" for number, host in enumerate(names, start=1)}
     if not numbered:
         return
-    any_of = "|".join(map(_pattern, sorted(numbered, key=len, reverse=True)))
-    pattern = re.compile(rf"(?<![\w.-])({any_of})(?![\w-])")
-
-    @cache
-    def text(value: str) -> str:
-        return pattern.sub(lambda match: numbered[match[1]], value)
-
-    def hide(value: Any) -> Any:
-        if isinstance(value, str):
-            return text(value)
-        if isinstance(value, list):
-            return [hide(item) for item in value]
-        if isinstance(value, dict):
-            return {hide(key): item if key == FIGURES else hide(item) for key, item in value.items()}
-        return value
-
+    hide = _Hiding(numbered)
     imported.hosts = list(numbered.values())
     for name in ("problems", "normalised", "incomplete", "machine", "topology", "environment", "about"):
         setattr(imported, name, hide(getattr(imported, name)))
@@ -41,6 +26,30 @@ def hide_hosts(imported: Imported) -> None:
     for line in imported.lines:
         line.point, line.evidence, line.state = hide(line.point), hide(line.evidence), hide(line.state)
         line.reason, line.path, line.notes = hide(line.reason), hide(line.path), hide(line.notes)
+
+
+class _Hiding:
+    """Replaces the names in plain data; what many points share is gone through once."""
+
+    def __init__(self, numbered: dict[str, str]) -> None:
+        any_of = "|".join(map(_pattern, sorted(numbered, key=len, reverse=True)))
+        pattern = re.compile(rf"(?<![\w.-])({any_of})(?![\w-])")
+        self._text = cache(lambda value: pattern.sub(lambda match: numbered[match[1]], value))
+        self._done: dict[int, tuple[Any, Any]] = {}  # by id, and what has it: so no other gets it
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if not isinstance(value, list | dict):
+            return value
+        if id(value) not in self._done:
+            self._done[id(value)] = (value, self._inside(value))
+        return self._done[id(value)][1]
+
+    def _inside(self, value: list[Any] | dict[Any, Any]) -> Any:
+        if isinstance(value, list):
+            return [self(item) for item in value]
+        return {self(key): item if key == FIGURES else self(item) for key, item in value.items()}
 
 
 def _pattern(host: str) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from iobench.importers import collective
 from iobench.importers.collective import DTYPES, Collector, Sweep, Value
 from iobench.importers.imported import Imported
-from iobench.importers.ncclrepeat import Batch, Repeat, Table, join
+from iobench.importers.ncclblock import Table
+from iobench.importers.ncclrepeat import Batch, Repeat, join
 from iobench.importers.ncclrun import (
     PLACES,
     NcclRun,

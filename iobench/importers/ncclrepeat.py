@@ -6,12 +6,14 @@ those of many runs at once; what is not usual is read again row by row (``ncclre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from iobench.importers.collective import Collector, Point, Sweep
-from iobench.importers.torun import MOST_LAUNCHES
+from iobench.importers.collective import Collector, Sweep, Turn
+from iobench.importers.ncclblock import Block, Table, digits_of, joined
 from iobench.units import US
 
 if TYPE_CHECKING:
@@ -19,66 +21,11 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.00501  # of two decimals
 CLOSE = 0.005
-_END = "\0"  # between rows: a log's text holds none
-_SPACED_END = f" {_END} "
 _MOST_WAITING = 4_000  # figures
-_HEAD = 5  # words of a row before its figures, or some of these: never more than stand there
-
-
-@dataclass(frozen=True)
-class Table:
-    """The first words of each row of a table that was read before, and how many words its rows have."""
-
-    heads: tuple[tuple[str, ...], ...]
-    width: int
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.heads[0]
-
-    def block(self, number: int, lines: list[str], longest: int) -> Block | None:
-        """Return the rows that begin at line ``number``; None where they are not this table's, each on its line."""
-        count, stride = len(self.heads), self.width + 1
-        lines = lines[number - 1 : number - 1 + count]
-        text = _SPACED_END.join(lines)
-        words = text.split()
-        if len(words) != count * stride - 1 or words[self.width :: stride].count(_END) != count - 1:
-            return None
-        if "NCCL" in text or max(map(len, lines)) >= longest:
-            return None
-        if tuple(zip(*(words[at::stride] for at in range(_HEAD)), strict=True)) != self.heads:
-            return None
-        return Block(self, range(number, number + count), words)
-
-
-@dataclass(frozen=True)
-class Block:
-    """The words of a table's rows one after the other, a mark between the rows, and the numbers of their lines."""
-
-    table: Table
-    numbers: Sequence[int]
-    words: list[str]
-
-    @property
-    def rows(self) -> list[tuple[int, list[str]]]:
-        """Each row by itself."""
-        width = self.table.width
-        starts = range(0, len(self.words), width + 1)
-        return [(number, self.words[at : at + width]) for number, at in zip(self.numbers, starts, strict=True)]
-
-
-def heads_of(rows: list[tuple[int, list[str]]]) -> tuple[tuple[str, ...], ...]:
-    """Return what stands before the figures of each row."""
-    return tuple(tuple(tokens[:_HEAD]) for _, tokens in rows)
-
-
-def _joined(table: Table, rows: list[tuple[int, list[str]]]) -> Block:
-    words = [word for _, tokens in rows for word in (*tokens, _END)]
-    return Block(table, [number for number, _ in rows], words[:-1])
 
 
 class Repeat:
-    """A sound run whose like comes again: its points, where they have all their launches, in the order of columns."""
+    """A sound run whose like comes again: the launches of its points, by turns, in the order of columns."""
 
     def __init__(
         self,
@@ -88,17 +35,16 @@ class Repeat:
         bus: float,
     ) -> None:
         self.bus = bus
-        self.places: list[Point] = []
+        self.turns: list[Callable[[], Turn]] = []
         self.sizes: list[float] = []
         self.starts: list[int] = []
         self.identities: list[list[int]] = []
         layout = run.layout
-        self.table = Table(heads, layout.width if layout else 0)
+        self.table = Table(heads, layout.width if layout else 0, layout.lead if layout else 0)
         if not layout or layout.side != ("time", "algbw", "busbw", "wrong") or layout.stamped:
             return
         if len(run.rows) != len(heads):
             return
-        first = 3 + layout.redop + layout.root
         sides = range(layout.sides)
         self.identities = [
             [sweeps[(row.dtype, row.redop, row.root, side == 1)][1] for side in sides]
@@ -106,20 +52,21 @@ class Repeat:
             if row.nbytes and (row.dtype, row.redop, row.root, False) in sweeps
         ]
         if len(self.identities) == len(heads):
-            self.starts = [first + 4 * side for side in sides]
+            self.starts = [4 * side for side in sides]
 
     def ready(self, collector: Collector) -> bool:
         """Tell whether every point has all its launches, so that further figures only join them."""
-        if self.starts and not self.places:
+        if self.starts and not self.turns:
             sizes = [int(head[0]) for head in self.table.heads]
             found = [
-                collector.full(identities[side], nbytes)
+                collector.turn(identities[side], nbytes)
                 for side in range(len(self.starts))
                 for nbytes, identities in zip(sizes, self.identities, strict=True)
             ]
-            self.places = [point for point in found if point] if all(found) else []
+            different = len(set(found)) == len(found)  # else one run's figures would go to several launches
+            self.turns = [turn for turn in found if turn] if all(found) and different else []
             self.sizes = [float(nbytes) for nbytes in sizes] * len(self.starts)
-        return bool(self.places)
+        return bool(self.turns)
 
 
 @dataclass(frozen=True)
@@ -129,6 +76,7 @@ class Waiting:
     run: NcclRun
     like: tuple[Any, ...]
     known: Repeat
+    block: Block
     numbers: list[int]
     times: list[str]
     algbws: list[str]
@@ -143,32 +91,21 @@ class Batch:
 
     def clear(self) -> None:
         self.runs: list[Waiting] = []
-        self.figures: tuple[list[float], list[float], list[float]] = ([], [], [])
-        self.algbws: list[str] = []
-        self.busbws: list[str] = []
+        self.count = 0
 
     @property
     def full(self) -> bool:
-        return len(self.figures[0]) >= _MOST_WAITING
+        return self.count >= _MOST_WAITING
 
     def add(self, run: NcclRun, like: tuple[Any, ...], known: Repeat) -> bool:
-        """Let a run wait; False (and nothing done) where a figure is no number or data are not right."""
-        block = run.block or _joined(known.table, run.raw)
-        words, stride = block.words, known.table.width + 1
-        texts: list[list[str]] = []
-        for column in range(3):
-            texts.append([text for start in known.starts for text in words[start + column :: stride]])
-        if any(words[start + 3 :: stride].count("0") != len(block.numbers) for start in known.starts):
+        """Let a run wait; False (and nothing done) where the test found wrong data or did not look."""
+        block = run.block or joined(known.table, run.raw)
+        words, stride, starts = block.words, known.table.stride, known.starts
+        if any(words[start + 3 :: stride].count("0") != len(block.numbers) for start in starts):
             return False
-        try:
-            found = [list(map(float, column)) for column in texts]
-        except ValueError:
-            return False
-        for have, more in zip(self.figures, found, strict=True):
-            have += more
-        self.algbws += texts[1]
-        self.busbws += texts[2]
-        self.runs.append(Waiting(run, like, known, [*block.numbers] * len(known.starts), *texts))
+        texts = [list(chain.from_iterable(words[start + at :: stride] for start in starts)) for at in range(3)]
+        self.runs.append(Waiting(run, like, known, block, [*block.numbers] * len(starts), *texts))
+        self.count += len(texts[0])
         return True
 
     def sound(self) -> list[tuple[Waiting, list[float]]]:
@@ -180,21 +117,18 @@ class Batch:
             return []
         import numpy as np  # a log without repeats needs none
 
-        time, algbw, busbw = map(np.array, self.figures)
         counts = [len(waiting.times) for waiting in self.runs]
         ends = np.cumsum(counts)
         sizes = np.array([size for waiting in self.runs for size in waiting.known.sizes])
         bus = np.repeat([waiting.known.bus for waiting in self.runs], counts)
+        (time, algbw, busbw), rounded = _figures(self.runs)
         with np.errstate(all="ignore"):
             plain = sizes / (time * 1e3)
             bad = ~((time > 0) & (time < np.inf))
-            for rates, wanted, texts in ((algbw, plain, self.algbws), (busbw, plain * bus, self.busbws)):
+            for rates, wanted in ((algbw, plain), (busbw, plain * bus)):
                 off = np.abs(rates - wanted)
                 far = ~(off <= CLOSE * wanted)
-                bad |= far & ~(off <= ROUNDING)
-                for at in np.flatnonzero(far & ~bad).tolist():
-                    if texts[at][-3:-2] != ".":
-                        bad[at] = True
+                bad |= far & ~(rounded & (off <= ROUNDING))
         seconds = (time * US).tolist()
         odd = set(np.searchsorted(ends, np.flatnonzero(bad), side="right").tolist())
         return [
@@ -203,14 +137,36 @@ class Batch:
         ]
 
 
+def _figures(runs: list[Waiting]) -> tuple[Any, Any]:
+    """Return time, algbw and busbw of all runs (NaN: no number), and whether both rates have two decimals."""
+    import numpy as np
+
+    if found := digits_of([waiting.block for waiting in runs]):
+        return found, True
+    columns: list[list[float]] = [[], [], []]
+    for waiting in runs:
+        for column, texts in zip(columns, (waiting.times, waiting.algbws, waiting.busbws), strict=True):
+            column += _floats(texts)
+    two = [
+        algbw[-3:-2] == "." == busbw[-3:-2]
+        for waiting in runs
+        for algbw, busbw in zip(waiting.algbws, waiting.busbws, strict=True)
+    ]
+    return tuple(map(np.array, columns)), np.array(two)
+
+
+def _floats(texts: list[str]) -> list[float]:
+    try:
+        return list(map(float, texts))
+    except ValueError:
+        return [math.nan] * len(texts)
+
+
 def join(waiting: Waiting, seconds: list[float]) -> None:
     """Add the figures of a sound run to its points."""
-    this = waiting.run.number
     figures = zip(waiting.numbers, waiting.times, waiting.algbws, waiting.busbws, strict=True)
     printed = [f"line {number}: {time} {algbw} {busbw} 0" for number, time, algbw, busbw in figures]
-    for point, value, text in zip(waiting.known.places, seconds, printed, strict=True):
-        if point.run != this:
-            point.run, point.launch = this, (point.launch + 1) % MOST_LAUNCHES
-        have, rows = point.sinks[point.launch]
-        have.append(value)
-        rows.append(text)
+    for turn, value, text in zip(waiting.known.turns, seconds, printed, strict=True):
+        have, rows, _ = turn()
+        have(value)
+        rows(text)

@@ -10,7 +10,7 @@ from typing import Any
 from iobench.errors import UserError
 from iobench.importers import collective
 from iobench.importers.collective import DTYPES
-from iobench.importers.ncclrepeat import Block, heads_of
+from iobench.importers.ncclblock import Block, heads_of
 from iobench.importers.nccltable import (
     OLD_DEFINITION,
     Layout,
@@ -261,7 +261,8 @@ def signature(run: NcclRun) -> tuple[Any, ...] | None:
     """Return all of a run but its figures, so that a run like one before is known; None for one that is not sound."""
     if "FAILED" in run.bounds or not run.bounds or run.separate > 1:
         return None
-    heads = run.block.table.heads if run.block else heads_of(run.raw)
+    lead = run.layout.lead if run.layout else 0
+    heads = run.block.table.heads if run.block else heads_of([words for _, words in run.raw], lead)
     told = run.told
     said = (told.version, told.library, told.ranks, told.network, told.roce, repr(told.tuning) if told.tuning else "")
     facts = (run.op, run.program, run.step_is_factor, run.blocking, run.bounds, run.layout, run.header, said)

@@ -51,6 +51,11 @@ class Layout:
     stamped: bool = False
     width: int = 0  # words of a whole row
 
+    @property
+    def lead(self) -> int:
+        """Words before the figures."""
+        return 3 + self.redop + self.root
+
 
 class Side(NamedTuple):
     """One placement's figures of a row as printed."""
@@ -147,7 +152,7 @@ def _quick(number: int, tokens: list[str], known: Layout) -> Row | None:
     nbytes, count = whole(tokens[0]), whole(tokens[1])
     if (redop and not redop.isalpha()) or not _ROOT.fullmatch(root) or nbytes < 0 or count < 0:
         return parse(number, tokens, 2, replace(known, width=0))
-    start = 3 + known.redop + known.root
+    start = known.lead
     names, width = known.side, len(known.side)
     sides = tuple(_side(names, tokens[start + i * width : start + (i + 1) * width], i == 1) for i in range(known.sides))
     return Row(number, nbytes, count, tokens[2], redop, int(root), sides)

@@ -126,7 +126,7 @@ class Text:
 
     def _block(self, run: NcclRun, number: int, tokens: list[str]) -> bool:
         """Read all rows at once where they are those of a table before, but for their figures."""
-        table = self.reading.tables.get(tuple(tokens[:5]))
+        table = self.reading.tables.get(tuple(tokens[: run.layout.lead if run.layout else 0]))
         if table and table.width == len(tokens):
             run.block = table.block(number, self.log.lines, _LONGEST)
         return run.block is not None

@@ -68,10 +68,11 @@ def recognise(head: str) -> float:
     """Tell perftest by its heading, its banner, or its JSON, valid or not."""
     if "iterations" in head and re.search(r"#?\bbytes +(?:#?sl +)?#?iterations +(?:BW|t_)", head):
         return 1.0
-    if "test_info" in head and re.search(r"\"?test_info\"?\s*:\s*\{", head) and re.search(r"\"?n_iterations\"?\s*:", head):
-        return 1.0
-    if "test_info" in head and re.search(r"\"?test_info\"?\s*:\s*\{\s*\"?test\"?\s*:", head):  # ended before its results
-        return 0.8
+    if "test_info" in head and re.search(r"\"?test_info\"?\s*:\s*\{", head):
+        if re.search(r"\"?n_iterations\"?\s*:", head):
+            return 1.0
+        if re.search(r"\"?test_info\"?\s*:\s*\{\s*\"?test\"?\s*:", head):  # ended before its results
+            return 0.8
     named = " Test" in head and re.search(r"\s(?:RDMA_\w+|Send|Atomic\w*) (?:\w+ )*(?:BW|Latency) Test\b", head)
     return 0.8 if named else 0.0
 
