@@ -24,6 +24,7 @@ from iobench.topology.sysfs import Tree
 
 _MOST_WAITING = 64  # connections that have not said their hello yet
 _IDLE_SECONDS = 600.0
+_PATIENCE_SECONDS = 3.0  # for the host before to be done with: less than a host waits for the answer to its hello
 _REQUEST_NBYTES = 1 << 20
 _MOST_COUNT, _MOST_MARKS, _MOST_SECONDS = 1 << 40, 1 << 16, 3600.0
 
@@ -125,8 +126,10 @@ class Server:
                     known = self._hello(wire)
                 finally:
                     self._waiting.release()
-                if known and self._busy.acquire(blocking=False):
+                # Before the hello is answered: who has been greeted is served, whoever comes in between.
+                if known and self._busy.acquire(timeout=_PATIENCE_SECONDS):
                     stack.callback(self._busy.release)
+                    wire.send(protocol=PROTOCOL, iobench=__version__)
                     self._session(wire, peer)
                 elif known:
                     wire.send(refused="another host is being served: try again when it is done")
@@ -134,7 +137,7 @@ class Server:
             self._say(f"{peer} is gone ({error})")
 
     def _hello(self, wire: Wire) -> bool:
-        """Tell whether the first message is one of this protocol; a wrong version is told so."""
+        """Tell whether the first message is one of this protocol and version; a wrong version is told so."""
         # one time for the whole hello: a byte now and then must not hold the place for ever
         timer = threading.Timer(HELLO_SECONDS, wire.close)
         timer.daemon = True
@@ -147,8 +150,10 @@ class Server:
             timer.cancel()
         if hello is None or hello.get("protocol") != PROTOCOL:
             return False
-        wire.send(protocol=PROTOCOL, iobench=__version__)
-        return hello.get("iobench") == __version__
+        if hello.get("iobench") != __version__:
+            wire.send(protocol=PROTOCOL, iobench=__version__)
+            return False
+        return True
 
     def _session(self, wire: Wire, peer: str) -> None:
         """Answer one host's requests until it goes."""
