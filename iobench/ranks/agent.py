@@ -46,14 +46,18 @@ class Agent:
         self._groups: dict[str, _Group] = {}
         self._lock = threading.Lock()
         self._wires: set[Wire] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._taking = threading.Thread(target=self._accept, daemon=True)
+        self._taking.start()
 
     def trust(self, token: str) -> None:
         """Answer those who know this token from now on."""
         self._token = token
 
     def close(self) -> None:
-        """End all ranks and stop listening."""
+        """End all ranks and stop listening; whoever came before is turned away, whoever comes later finds nobody."""
+        with contextlib.suppress(OSError):  # closed already
+            self._listener.shutdown(socket.SHUT_RDWR)  # close alone would leave the port open until accept returns
+        self._taking.join()
         self._listener.close()
         for wire in list(self._wires):
             wire.close()
@@ -64,10 +68,11 @@ class Agent:
                 connection, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            threading.Thread(target=self._serve, args=(Wire(connection),), daemon=True).start()
+            wire = Wire(connection)
+            self._wires.add(wire)
+            threading.Thread(target=self._serve, args=(wire,), daemon=True).start()
 
     def _serve(self, wire: Wire) -> None:
-        self._wires.add(wire)
         try:
             hello = self._hello(wire)
             if hello is not None:
