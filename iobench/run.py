@@ -18,7 +18,7 @@ from iobench._callable import make_callable
 from iobench.errors import UserError
 from iobench.launch import Launch
 from iobench.parse import problem
-from iobench.plan import Job, Plan, Request, scratch_folder
+from iobench.plan import MIN_POINT_SECONDS, Job, Plan, Request, scratch_folder
 from iobench.probe import Probe
 from iobench.ranks import nodes
 from iobench.record import Header, Line, Run
@@ -97,7 +97,7 @@ class Session:
         if self.plan.request.budget is not None:
             self._end = time.monotonic() + self.plan.request.budget
         for number, job in enumerate(jobs):
-            if job.launch == 0 or not self._time_is_up():
+            if job.launch == 0 or self._is_time_for(job):
                 self._launch(job, self._budget(jobs[number:]), observer)
         self._repeat_disturbed(observer)
         observer.finished()
@@ -129,9 +129,13 @@ class Session:
         wishes = [job.seconds(self.plan.request.quick) for job in jobs]
         return left * wishes[0] / sum(wishes)
 
-    def _time_is_up(self) -> bool:
-        """Tell whether the budget is spent: every point gets its first launch, no other begins after that."""
-        return self._end is not None and time.monotonic() >= self._end
+    def _is_time_for(self, job: Job) -> bool:
+        """Tell whether the budget has room for a further launch: its set-up and the least that its points take.
+
+        Every point gets its first launch, however little is left.
+        """
+        needs = job.setup_seconds + MIN_POINT_SECONDS * len(job.points)
+        return self._end is None or time.monotonic() + needs <= self._end
 
     def _launch(self, job: Job, budget: float | None, observer: Observer) -> None:
         observer.job(job)

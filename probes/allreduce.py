@@ -85,7 +85,7 @@ _PLAN = {
     ("torch", "eager", "yes"): False,
 }
 _FREE = ("algo", "proto", "gdr")
-_START_SECONDS = {"nccl": 3.0, "torch": 6.0, "gloo": 3.0}  # imports, contexts, communicators
+_START_SECONDS = {"nccl": 2.5, "torch": 6.5, "gloo": 3.0}  # imports, contexts, communicators
 _EACH_SECONDS = 0.05
 
 

@@ -80,3 +80,13 @@ def test_a_collective_whose_way_is_not_proven_has_no_share_of_nvlink():
     assert reduced(3.4 * GB, 2, transport="nvlink").fraction == pytest.approx(3.4 / 450)
     fast = reduced(300 * GB, 2)  # no host link of this class carries that: it was NVLink
     assert fast.fraction == pytest.approx(300 / 450)
+
+
+@pytest.mark.parametrize(("crossed", "status"), [(0, "ok"), (8 << 20, "impossible")])
+def test_what_stays_in_the_l2_is_not_measured_against_the_memory(crossed: int, status: str):
+    """A read of 8 MiB again and again: an H200 shows 9 TB/s, twice its memory's rate."""
+    point = {"kernel": "read", "buffers": "one", "nbytes": 8 << 20}
+    line = Line("hbm", "s", point, nbytes=8 << 20, moved=8 << 20, seconds=[[(8 << 20) / 9.05e12]],
+                quantity="bandwidth", proven=True, evidence={"memory_nbytes_at_least": crossed})  # fmt: skip
+    run = run_of([line], topology={}, name="1 x NVIDIA H200")
+    assert next(iter(judge(run).values())).status == status

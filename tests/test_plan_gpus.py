@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from iobench import catalogue, plan, topology
 from iobench.errors import UserError
+from iobench.run import Session
 from iobench.topology import logs
+from iobench.writer import Writer
 from tests.conftest import ROOT, Cli
 
 MACHINES = ROOT / "topologies"
@@ -34,7 +38,19 @@ def test_groups_of_processes_are_started_once_each() -> None:
     made = planned("hgx-8x-h100", "transport=nvlink,shm,socket", "engine=nccl")
     (job,) = [job for job in made.jobs() if job.launch == 0]
     points = len(made.points["allreduce"])
-    assert job.setup_seconds == pytest.approx(3 * (3 * 3.0 + 0.1 * (2 + 4 + 8)) + 0.05 * points)
+    assert job.setup_seconds == pytest.approx(3 * (3 * 2.5 + 0.1 * (2 + 4 + 8)) + 0.05 * points)
+
+
+@pytest.mark.parametrize(("left", "begins"), [(1.0, False), (3600.0, True)])
+def test_a_further_launch_begins_only_where_its_processes_can_start_in_time(
+    tmp_path: Path, left: float, begins: bool
+) -> None:
+    made = planned("hgx-8x-h100", "transport=nvlink", "engine=nccl", budget=left)
+    session = Session(made, tmp_path, Writer(tmp_path / "records.jsonl", -1, 0), set())
+    session._end = time.monotonic() + left
+    jobs = list(made.jobs())
+    assert {job.launch for job in jobs} == {0, 1, 2}
+    assert all(session._is_time_for(job) is begins for job in jobs)
 
 
 def test_every_pair_and_every_gpu_of_eight() -> None:

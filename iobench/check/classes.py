@@ -180,6 +180,8 @@ def _p2p(machine: Machine, line: Line) -> tuple[str, limits.Limit] | None:
 
 
 def _hbm(machine: Machine, line: Line) -> tuple[str, limits.Limit] | None:
+    if line.evidence.get("memory_nbytes_at_least") == 0:
+        return None  # a working set that stays in the L2 crosses no memory bus
     memory = limits.gpu_memory(machine.row.get("product"))
     return ("the GPU's memory", memory) if memory and line.quantity == "bandwidth" else None
 

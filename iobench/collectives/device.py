@@ -2,18 +2,20 @@
 
 Every decision that all ranks must take alike (how many operations, how many replays) comes from the parent.
 
-Clock. graph: a CUDA graph of many operations is replayed back to back; two events stand around the replays, and one
-replay runs ahead of them, so that the ranks' launches, which are some microseconds apart, are outside. eager: the
-operations are launched one by one from Python between two events, one ahead; where launching takes longer than the
-operation, launching is what is timed, and its cost per call is reported beside it. blocking: the host's clock from
-the call to the completion of each single operation, after a barrier of the host's ranks.
+Clock. graph: a CUDA graph of many operations is replayed back to back, with an event after every few replays; one
+replay runs ahead of the first event, so that the ranks' launches, which are some microseconds apart, are outside. A
+sample lasts from one event to the next, so samples follow each other without a gap. eager: the operations are
+launched one by one from Python between two events, one ahead; where launching takes longer than the operation,
+launching is what is timed, and its cost per call is reported beside it. blocking: the host's clock from the call to
+the completion of each single operation, after a barrier of the host's ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +36,7 @@ _MEMORY_SHARE = 0.4  # of what is free, for each of the two pools
 _LEAST_AREA = 1 << 30  # so that buffers of up to 512 MiB are allocated once: NCCL may keep them registered for a while
 _FORGET_SECONDS = 0.05  # a graph that is gone is taken off NCCL's registered buffers by another thread
 _MOST_SLOTS = 128  # small messages stay in the cache, as they do where they are used: no need for 100,000 slots
+_CACHED_SLOTS = 16  # of messages that stay in the cache all the same: filling and checking more only takes time
 _LOG_NBYTES = 4 << 20
 _POISON = 0xFF  # NaN in every floating-point type
 
@@ -96,8 +99,10 @@ class GpuRank:
         self.engine: Engine
 
     def prepare(self, op: str, nbytes: int, dtype: str, inplace: bool) -> float:
-        """Allocate, fill, run every slot once, verify every result; return seconds of one operation, roughly."""
+        """Allocate, fill, run every slot once, verify every result; return seconds of one operation, roughly.
 
+        "Roughly" is one call from the host, with its launch: for short operations ask ``rough`` again.
+        """
         work = Work.of(op, nbytes, dtype, self.rank.size, inplace)
         values.levels(work)
         self.rank.state(f"allocating buffers for {self._words(work)}")
@@ -109,7 +114,11 @@ class GpuRank:
             self._now.launches[0]()
         self._wait()
         self.verify_once()
-        return min(self.time_blocking(5)) * 1e-9
+        return self.rough(1)
+
+    def rough(self, count: int) -> float:
+        """Return the least seconds of ``count`` single operations as the host sees them."""
+        return min(self.time_blocking(count)) * 1e-9
 
     def capture(self, ops: int) -> None:
         """Capture ``ops`` operations into a graph."""
@@ -127,17 +136,28 @@ class GpuRank:
         now.touched = 0
 
     def time_graph(self, count: int, replays: int) -> list[int]:
-        """Return ``count`` durations (ns), each of ``replays`` replays."""
+        """Return ``count`` durations (ns), each of ``replays`` replays, without a gap between them."""
         now = self._current
         assert now.replay is not None  # the parent captured before
         now.touched = max(now.touched, now.captured)
-        return self._between_events(count, now.replay, [now.replay] * replays)
+        row = [now.replay] * replays
+        with self._events(count + 1) as events:
+            self.rank.barrier()
+            now.replay()
+            self._mark(events[0])
+            for event in events[1:]:
+                for launch in row:
+                    launch()
+                self._mark(event)
+            return [self._passed(*ends) for ends in itertools.pairwise(events)]
 
     def time_eager(self, count: int, ops: int) -> list[int]:
         """Return ``count`` durations (ns), each of ``ops`` operations launched one by one."""
         now = self._current
         now.touched = max(now.touched, ops)
-        return self._between_events(count, now.launches[0], now.row(ops))
+        lead, row = now.launches[0], now.row(ops)
+        with self._events(2) as (start, end):
+            return [self._one_by_one(lead, row, start, end) for _ in range(count)]
 
     def time_blocking(self, count: int) -> list[int]:
         """Return ``count`` durations (ns) from the call to the completion of one operation."""
@@ -261,7 +281,9 @@ class GpuRank:
         free, _ = gpu.require().cuda.runtime.memGetInfo()
         most = int((free + sum(size for _, size in self._areas)) * _MEMORY_SHARE)
         count, stride = memory.slots(work.slot_nbytes, self.device.l2_nbytes, most)
-        count = min(count, _MOST_SLOTS)
+        if count > _MOST_SLOTS:
+            beyond = _MOST_SLOTS * stride > self.device.l2_nbytes
+            count = _MOST_SLOTS if beyond else _CACHED_SLOTS
         if not self._areas or count * stride > self._areas[0][1]:
             if self._areas:
                 time.sleep(_FORGET_SECONDS)
@@ -276,28 +298,41 @@ class GpuRank:
         to, back = work.send_offset(self.rank.rank), work.receive_offset(self.rank.rank)
         return [self.engine.launcher(work, send.at(n) + to, receive.at(n) + back) for n in range(send.count)]
 
-    def _between_events(self, count: int, lead: Launch, row: Sequence[Launch]) -> list[int]:
-        """Return ``count`` durations of what ``row`` launches, between two events; ``lead`` runs ahead."""
+    @contextlib.contextmanager
+    def _events(self, count: int) -> Iterator[list[int]]:
+        """Yield events for a timed loop, which the garbage collector stays out of."""
         self.rank.state(f"{self._words(self._current.work)}, timed")
         from cupy.cuda import runtime as api
 
-        start, end = api.eventCreate(), api.eventCreate()
-        durations, stream = [], self.engine.stream.ptr
-        try:
+        with contextlib.ExitStack() as stack:
+            events = []
+            for _ in range(count):
+                events.append(api.eventCreate())
+                stack.callback(api.eventDestroy, events[-1])
             with self.rank.quiet():
-                for _ in range(count):
-                    self.rank.barrier()
-                    lead()
-                    api.eventRecord(start, stream)
-                    for launch in row:
-                        launch()
-                    api.eventRecord(end, stream)
-                    api.eventSynchronize(end)
-                    durations.append(round(float(api.eventElapsedTime(start, end)) * 1e6))
-        finally:
-            api.eventDestroy(start)
-            api.eventDestroy(end)
-        return durations
+                yield events
+
+    def _one_by_one(self, lead: Launch, row: Sequence[Launch], start: int, end: int) -> int:
+        """Return nanoseconds of what ``row`` launches; ``lead`` runs ahead."""
+        self.rank.barrier()
+        lead()
+        self._mark(start)
+        for launch in row:
+            launch()
+        self._mark(end)
+        return self._passed(start, end)
+
+    def _mark(self, event: int) -> None:
+        from cupy.cuda import runtime as api
+
+        api.eventRecord(event, self.engine.stream.ptr)
+
+    def _passed(self, start: int, end: int) -> int:
+        """Return the nanoseconds between two events, once the later one has passed."""
+        from cupy.cuda import runtime as api
+
+        api.eventSynchronize(end)
+        return round(float(api.eventElapsedTime(start, end)) * 1e6)
 
     def _wait(self) -> None:
         self.engine.stream.synchronize()

@@ -32,8 +32,10 @@ TARGETS = {"nccl": "iobench.collectives.nccl:Nccl", "torch": "iobench.collective
 START_SECONDS = 120.0  # importing torch in every rank at once from a cold disk
 _DEADLINE_SECONDS = 30.0  # for a call of the ranks; IOBENCH_RANK_DEADLINE overrides it
 _SLOWEST_BYTES_PER_S = 50e6  # below this a rank counts as hung
-_SAMPLE_SECONDS = 2e-3  # what a sample lasts at least: the ends of a row of replays and the events count little in it
+_SAMPLE_SECONDS = 1e-3  # what a sample of replays lasts at least: the events' resolution is 0.05 % of it
+_EAGER_SECONDS = 2e-3  # of operations launched one by one, where the ends count too
 _GRAPH_OPS, _EAGER_OPS, _MOST_REPLAYS = 128, 128, 64
+_ROUGH_CALLS = 5
 _LEAST_PROVABLE = 64 << 20
 _LAG = 1e-3
 
@@ -139,6 +141,8 @@ def measure(point: Mapping[str, Any], sampler: Sampler, gpus: list[str]) -> Samp
     group, deadline = team.group, _deadline() + 16 * work.nbytes / _SLOWEST_BYTES_PER_S
     shape = {"op": work.op.name, "nbytes": work.nbytes, "dtype": work.dtype, "inplace": work.inplace}
     rough = max(group.call("prepare", deadline, **shape))
+    if rough < _EAGER_SECONDS:
+        rough = max(group.call("rough", deadline, count=_ROUGH_CALLS))
     way_words, proven = transport.proof(way, team.log())
     group.call("poison", deadline)
     logs = any(group.call("log_operations", deadline, wanted=way.tuning and point["mode"] == "graph"))
@@ -207,16 +211,21 @@ def _timed(
     if mode == "graph":
         ops = _number(_SAMPLE_SECONDS, rough, _GRAPH_OPS)
         group.call("capture", deadline, ops=ops)
-        alone = max(min(row) for row in group.durations("time_graph", deadline, count=3, replays=1))
-        replays = _number(_SAMPLE_SECONDS, alone, _MOST_REPLAYS)
+        replays = _replays(group, deadline) if rough < _SAMPLE_SECONDS else 1
         take = {"method": "time_graph", "replays": replays}
         return _collect(sampler, group, deadline, take, ops * replays), {"graph_ops": ops, "replays": replays}
     if mode == "eager":
-        ops = _number(_SAMPLE_SECONDS, rough, _EAGER_OPS)
+        ops = _number(_EAGER_SECONDS, rough, _EAGER_OPS)
         timed = _collect(sampler, group, deadline, {"method": "time_eager", "ops": ops}, ops)
     else:
         timed = _collect(sampler, group, deadline, {"method": "time_blocking"}, 1)
     return timed, {"launch_seconds": group.call("call_cost", deadline)}
+
+
+def _replays(group: RankGroup, deadline: float) -> int:
+    """Return how many replays make a sample, after running some."""
+    alone = max(min(row) for row in group.durations("time_graph", deadline, count=3, replays=1))
+    return _number(_SAMPLE_SECONDS, alone, _MOST_REPLAYS)
 
 
 def _collect(sampler: Sampler, group: RankGroup, deadline: float, take: Mapping[str, Any], ops: int) -> Timed:

@@ -2,7 +2,8 @@
 
 A round runs nvbandwidth once with all its cases and measures iobench's counterpart of each, in an order that
 alternates. A row's ratio is the median over rounds of the two numbers of one round, with its interval; above 1
-iobench is the faster one. Messages are 512 MiB, nvbandwidth's default, of which it is told. What iobench does
+iobench is the faster one. Rows whose ratios of three rounds lie on both sides of their bar, whatever their median, get
+six rounds more. Messages are 512 MiB, nvbandwidth's default, of which it is told. What iobench does
 otherwise: its buffers rotate over more than twice the L2 (not in the copy within a GPU, which is the same pair of
 buffers again and again in nvbandwidth).
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.topology.graph import Topology
 
 BAR, BOTH_BAR = 0.99, 0.98
-ROUNDS, QUICK_ROUNDS = 3, 1
+ROUNDS, QUICK_ROUNDS, MORE_ROUNDS = 3, 1, 6
 NBYTES = 512 * MIB  # nvbandwidth's own default; its rates of 64 MiB are up to 8 % lower
 _CHASE_NBYTES = 2 * MIB  # nvbandwidth's own
 _LOCAL = "a copy within the GPU"  # no point of a probe: hbm's copies rotate
@@ -65,6 +66,11 @@ class Row(Pairs):
     def unit(self) -> float:
         return NS if self.latency else GB
 
+    @property
+    def undecided(self) -> bool:
+        """Whether the bar lies within the ratio's interval."""
+        return self.ratio.low < self.bar <= self.ratio.high
+
     def show(self, values: Sequence[float]) -> str:
         return (format_seconds if self.latency else format_rate)(median(values), 4)
 
@@ -85,15 +91,23 @@ def run(say: Say, quick: bool = False) -> bool:
     say(f"{len(table)} cases on {', '.join(names[:_MOST_GPUS])}, {rounds} rounds in turns with {program}")
     sampler = Sampler(budget=_POINT_SECONDS, target=_TARGET)
     with contextlib.closing(sampler):
-        for number in range(rounds):
-            for peer in (True, False) if number % 2 == 0 else (False, True):
-                if peer:
-                    _peer_round(program, table, say)
-                else:
-                    _our_round(table, sampler, graph, say)
-            low = [row for row in table if not row.reason and row.ratio.median < row.bar]
-            say(f"round {number + 1} of {rounds}: {len(low)} of {len(table)} cases below their bars so far")
+        _rounds(program, table, range(rounds), sampler, graph, say)
+        open_rows = [] if quick else [row for row in table if not row.reason and row.undecided]
+        if open_rows:
+            say(f"{len(open_rows)} cases are undecided: {MORE_ROUNDS} rounds more of them")
+            _rounds(program, open_rows, range(rounds, rounds + MORE_ROUNDS), sampler, graph, say)
     return judge(table, say)
+
+
+def _rounds(program: str, table: Sequence[Row], numbers: range, sampler: Sampler, graph: Topology, say: Say) -> None:
+    for number in numbers:
+        for peer in (True, False) if number % 2 == 0 else (False, True):
+            if peer:
+                _peer_round(program, table, say)
+            else:
+                _our_round(table, sampler, graph, say)
+        low = [row for row in table if not row.reason and row.ratio.median < row.bar]
+        say(f"round {number + 1}: {len(low)} of {len(table)} cases below their bars so far")
 
 
 def rows(gpus: Sequence[str]) -> list[Row]:
@@ -233,7 +247,7 @@ def judge(table: Sequence[Row], say: Say) -> bool:
         if row.peers and row.ours and not row.reason:
             ratio = row.ratio
             met.append(ratio.median >= row.bar)
-            doubt = "" if not ratio.low < row.bar <= ratio.high else ", the bar lies within the interval"
+            doubt = ", the bar lies within the interval" if row.undecided else ""
             say(
                 f"{row.case:<46} {row.cell[0]},{row.cell[1]:<4} {row.show(row.peers):>12} {row.show(row.ours):>12}"
                 f" {ratio.median:>7.4f} {row.spread} {'PASS' if met[-1] else 'FAIL'}"

@@ -129,9 +129,9 @@ def rows(transport: str, ranks: int = 2, algo: str = AUTO) -> list[Row]:
     return [Row(transport, mode, place, nbytes, ranks, algo) for mode, place, some in ways for nbytes in some]
 
 
-def command(program: str, mode: str, gpus: int, most: int = MOST_NBYTES) -> list[str]:
+def command(program: str, mode: str, gpus: int) -> list[str]:
     """Return the peer's command line for a mode: every size, one thread per GPU, results checked once."""
-    sweep = ["-b", str(LEAST_NBYTES), "-e", str(most), "-f", "2"]
+    sweep = ["-b", str(LEAST_NBYTES), "-e", str(MOST_NBYTES), "-f", "2"]
     return [program, "-t", str(gpus), "-g", "1", *sweep, "-w", str(_WARM), "-n", str(_ITERATIONS), *_MODES[mode]]
 
 
