@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from iobench.plan import Job, Plan
 from iobench.record import Line
 from iobench.run import Observer
-from iobench.units import format_point
+from iobench.units import format_point, format_seconds
 
 
 class TerminalObserver(Observer):
@@ -28,6 +29,7 @@ class TerminalObserver(Observer):
         self._task: TaskID | None = None
         self._started = time.monotonic()
         self._seen: Counter[tuple[str, str]] = Counter()
+        self._shown: set[str] = set()
         self.written = 0
         self.folder: Path | None = None
 
@@ -55,9 +57,9 @@ class TerminalObserver(Observer):
 
     def job(self, job: Job) -> None:
         assert self._plan is not None
-        text = (
-            f"{job.probe.name}: launch {job.launch + 1} of {self._plan.launches(job.probe)}, {len(job.points)} points"
-        )
+        launches = self._plan.launches(job.probe)
+        which = f"launch {job.launch + 1} of {launches}" if job.launch < launches else "once more what was disturbed"
+        text = f"{job.probe.name}: {which}, {len(job.points)} points"
         if self._progress is None:
             self._say(f"[{time.monotonic() - self._started:5.1f} s] {text}", markup=False)
         else:
@@ -72,6 +74,9 @@ class TerminalObserver(Observer):
             self._progress.advance(self._task)
         if line.status in ("skipped", "failed"):
             self._complain(line)
+        elif line.seconds and line.probe not in self._shown:
+            self._shown.add(line.probe)
+            self._show(line)
 
     def finished(self) -> None:
         self._say(f"measured in {time.monotonic() - self._started:.0f} s")
@@ -89,6 +94,12 @@ class TerminalObserver(Observer):
             colour = "yellow" if line.status == "skipped" else "red"
             what = f"{line.probe} {format_point(line.point)}".strip()
             self._say(f"[{colour}]{line.status}[/{colour}] {escape(what)}: {escape(line.reason)}")
+
+    def _show(self, line: Line) -> None:
+        """Say a probe's first number as soon as it is there: nobody should wait for the end to see that it works."""
+        seconds = median(map(max, zip(*line.seconds, strict=True))) / line.ops
+        first = f"{line.probe}: {format_seconds(seconds)} for the first point, {format_point(line.point)}"
+        self._say(f"[{time.monotonic() - self._started:5.1f} s] {first}", markup=False)
 
     def _describe(self, text: str) -> None:
         if self._progress is not None and self._task is not None:

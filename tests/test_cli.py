@@ -107,6 +107,7 @@ def test_run_writes_records_models_and_report(cli: Cli, tmp_path: Path) -> None:
     assert {f.name for f in (tmp_path / "r").iterdir()} >= {"records.jsonl", "report.md", "report.html", "models.json"}
     assert not (tmp_path / "r" / ".scratch").exists()
     assert "report:" in done.stdout
+    assert done.stdout.count("for the first point, kind=") == 1  # a number at once, not only at the end
 
 
 def test_the_known_workload_comes_back_from_the_fit(cli: Cli, tmp_path: Path) -> None:
