@@ -7,7 +7,7 @@ part=tensors every tensor to a place of its own, with part=slices what one of tp
 are read straight into one private destination in huge pages that was touched before, parts through the ring.
 ``kvikio`` is cuFile as kvikio finds it, ``kvikio-compat`` forced to POSIX reads; ``safetensors``,
 ``fastsafetensors`` and ``runai`` are the loaders people have, where installed. These run in a process of their own
-that is ended at a deadline. GPUDirect Storage itself has not been met by this version: it ran on a GPU without nvidia-fs.
+that is ended at a deadline. It has run on a GPU without nvidia-fs, never with GPUDirect Storage.
 
 Which way the bytes really went is proven by the sectors of the block device, by the reading process's own
 counters, by nvidia-fs, kvikio and cuFile where they count, and by asking the page cache (cachestat, mincore) right
