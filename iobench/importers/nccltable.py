@@ -19,6 +19,7 @@ from iobench.units import GB, MS, US
 _NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "#wrong": "wrong", "cputime": "cputime"}
 _SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 cache_of_a_few = lru_cache(maxsize=64)  # a log's header lines are the same again and again
+_EXPONENTIAL = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?e[+-]?[0-9]{1,3}")
 _BARE = re.compile(r"\([^()]*\)")
 _DIGITS = re.compile(r"[0-9]+$")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,2}")
@@ -139,6 +140,8 @@ def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row 
     names, sides = _columns(known, len(rest))
     if not names:
         return Row(*base, (), text, f"{len(rest)} figures where {_expected(known)} belong")
+    if not known and "wrong" in names and any(_EXPONENTIAL.fullmatch(text) for text in rest):
+        names = tuple("error" if name == "wrong" else name for name in names)  # before 2.12: largest deviation
     figures = [rest[i * len(names) : (i + 1) * len(names)] for i in range(sides)]
     return Row(*base, tuple(_side(names, f, i == 1) for i, f in enumerate(figures)), text)
 

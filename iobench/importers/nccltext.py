@@ -14,6 +14,7 @@ from iobench.importers.log import Log
 from iobench.importers.ncclreading import Reading
 from iobench.importers.ncclrun import NcclRun, options_of
 from iobench.importers.nccltable import Layout, Row, find, layout, parse, whole
+from iobench.importers.nccltags import one_tag, tag_of
 from iobench.nccl.log import Told, channel_of
 
 _BANNER = re.compile(r"nThreads?:? +(\d+) +nGpus:? +(\d+) +minBytes:? +(\d+) +maxBytes:? +(\d+)(.*)")
@@ -34,10 +35,8 @@ _BOUNDS = re.compile(r"Out of bounds values *: *(.{0,40})")
 _REDUCED = re.compile(r"[Rr]educing maxBytes to (\d+)")
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |MPI )?failure\b.{0,120}|NCCL failure .{0,120}|Test timeout.{0,80}")
 _GLUED = re.compile(r"^(.*?)((?:[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] N?R?CCL (?:INFO|WARN).*)$")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?(?:[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _SETTING = re.compile(r"(?:^|\s)((?:NCCL|RCCL)_[A-Z0-9_]{1,60})=([^\s\"'`]{1,100})")  # of a command line
 _FOREIGN = re.compile(r"(?:^|[\s>:])\d{1,19}[ \t]+\d{1,19}(?:[ \t]+\d{1,12}(?:\.\d{1,6})?){3,10}[ \t]*$")
-_INNER = re.compile(r"\[\d{1,6},\d{1,6}\]<std(?:out|err)>:")  # mpirun tags every write, several to a line
 _FIGURE = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,9})?(?:e[+-][0-9]{1,3})?|N/A")
 _LONGEST, _MOST_WORDS = 4096, 16
 _MOST_STREAMS = 10_000
@@ -87,8 +86,8 @@ class Text:
             if line in channels:
                 self.told.channels[channels[line]] += 1
                 continue
-            if "]<std" in line and line.count("]<std") > 1:
-                line = _one_tag(line)
+            if line[:1] == "[" or "]<std" in line:
+                line = one_tag(line)
             tokens = line.split() if len(line) < _LONGEST else []
             if (
                 len(tokens) > 7
@@ -149,7 +148,7 @@ class Text:
             return
         at = find(tokens)
         if at >= 0:
-            self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
+            self._row(tag_of(" ".join(tokens[: at - 2])), number, tokens, at)
         else:
             self._continue(tokens)
             if len(self.inert) < _MOST_INERT and len(line) < _SHORT and "_perf" not in line and line[:3] != "###":
@@ -161,7 +160,7 @@ class Text:
             tokens = glued[1].split()
             at = find(tokens)
             if at >= 0:
-                self._row(_tag(" ".join(tokens[: at - 2])), number, tokens, at)
+                self._row(tag_of(" ".join(tokens[: at - 2])), number, tokens, at)
             else:
                 self._continue(tokens)
         elif "NCCL WARN" in line and self.warned < _MOST_WARNINGS:
@@ -242,7 +241,7 @@ class Text:
             return True
         known = layout(line) if "type" in line else None
         if known:
-            tag = _tag(line[: max(line.lower().find("size"), 0)])
+            tag = tag_of(line[: max(line.lower().find("size"), 0)])
             run = self._run(tag)
             if run.bounds:
                 run = self._begin(tag)
@@ -341,7 +340,7 @@ def _taker_of(line: str) -> tuple[Callable[[Text, str, re.Match[str], str], None
     for word, pattern, take in _TAKERS:
         match = pattern.search(line) if word in line else None
         if match:
-            return take, _tag(line[: match.start()]), match
+            return take, tag_of(line[: match.start()]), match
     return None
 
 
@@ -374,22 +373,10 @@ def _announced(text: str) -> tuple[dict[str, int], bool | None]:
     return banner, step[2] == "factor" if step else None
 
 
-def _one_tag(line: str) -> str:
-    """Return a line without the tags that stand inside it."""
-    own = line.find(":", line.find("]<std")) + 1
-    return line[:own] + _INNER.sub(" ", line[own:])
-
-
 def _cut(number: int, tokens: list[str]) -> Row:
     return Row(
         number, max(whole(tokens[0]), 0), 0, tokens[2], "", -1, (), " ".join(tokens), "the row ends before its figures"
     )
-
-
-def _tag(text: str) -> str:
-    """Return what stands before a line's own text, without comment marks and times: who printed it."""
-    text = text.strip(" #\t")
-    return _TIME.sub("", text).strip(" #\t") if text else ""
 
 
 def version_text(code: int) -> str:

@@ -123,6 +123,8 @@ def _direction(
         aggregate="whole job's bytes over its time", evidence={**where, "printed": printed, "unit": "bytes, ms"},
     )  # fmt: skip
     _judge(line, errors, options)
+    if line.status == "failed":
+        imported.problem(f"job {str(where.get('job', ''))[:60] or 'unnamed'}: {line.reason}")
     imported.lines.append(line)
     if len(parts) == 1:
         _add_latency(imported, parts[0], point, where)

@@ -26,8 +26,10 @@ _KERNELS = {"copy": "copy", "stream": "triad", "load": "read", "store": "write"}
 
 
 def recognise(head: str) -> float:
-    """Tell it by its banner."""
-    return 1.0 if "LIKWID MICRO BENCHMARK" in head else 0.0
+    """Tell it by its banner, or by the figures of a run whose start was cut off."""
+    if "LIKWID MICRO BENCHMARK" in head:
+        return 1.0
+    return 0.9 if re.search(r"^Data volume \(Byte\):\s", head, re.M) and re.search(r"^MByte/s:\s", head, re.M) else 0.0
 
 
 def read(log: Log) -> Imported:
@@ -45,6 +47,8 @@ def read(log: Log) -> Imported:
             fields[field[1]] = field[2]
             if field[1] == "MByte/s":
                 imported.rows += 1
+                if "Test" not in fields:
+                    imported.problem("no line names the kernel (Test: ...): the start of the output is missing")
                 keep(imported, _made(fields, place), place, line, "size, time and rate are not all there")
                 fields = {}
     if fields:
@@ -60,7 +64,7 @@ def _made(fields: dict[str, str], place: int) -> Line | None:
         return None
     test = fields.get("Test", "")
     base, _, rest = test.partition("_")
-    kernel = _KERNELS.get(base, test)
+    kernel = _KERNELS.get(base, test) or "unknown"
     point: dict[str, Any] = {"kernel": kernel, "stores": "nt" if "mem" in rest.split("_") else "plain"}
     point |= {"threads": count(fields.get("threads")) or 1, "nbytes": nbytes}
     line = Line(

@@ -34,7 +34,9 @@ _ROW = re.compile(r"^\s*(\d{1,4})\s+((?:[\d.]+|-|N/A)(?:\s+(?:[\d.]+|-|N/A))*)\s
 _PEAK = re.compile(
     r"^\s*(ALL Reads|\d+:\d+ Reads-Writes|Stream-triad like|All NT writes|[\w: -]{3,40}?)\s*:\s*([\d.]+)\s*$"
 )
-_LOADED = re.compile(r"^\s*(\d{1,6})\s+([\d.]+)\s+([\d.]+)\s*$")
+_LOADED = re.compile(
+    r"^[\s\"'*`]*(\d{1,6})\s+([\d.]+)\s+([\d.]+)[\"'*`]*\s*(?:[<#(-].{0,200})?$"
+)  # remarks of who pasted it
 _TRAFFIC = re.compile(r"^\s*Using (.+?) traffic type")
 _COMMAND = re.compile(r"^\s*Command line parameters:([^\n]*)")
 _BANNER = "Memory Latency Checker"

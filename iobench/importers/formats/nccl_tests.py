@@ -14,11 +14,11 @@ COVERS = ("nccl-info",)
 
 _ROW = re.compile(
     r"^.{0,120}?\d+[ \t]+\d+[ \t]+(?:float|half|bfloat16|double|u?int\d+|f(?:loat)?8\w+|fp8\w+|fp\d+|bf16|char|int)"
-    r"[ \t]+(?:[a-z]+[ \t]+)?(?:-?\d+[ \t]+)?[\d.]+(?:e[+-]?\d+)?[ \t]+[\d.]+",
+    r"[ \t]+(?:[a-z]+[ \t]+)?(?:-?\d+(?:\[\d+\])?[ \t]+)?[\d.]+(?:e[+-]?\d+)?[ \t]+[\d.]+",
     re.M,
 )
 _HEADER = re.compile(r"\b(?:size|bytes)\b.{0,80}\btype\b.{0,80}\balgbw\b")
-_NEURON = re.compile(r"time:avg\(us\)[ \t]+algbw\(GB/s\)")  # nccom-test: another tool, its GB are GiB
+_NEURON = re.compile(r"count\(elems\)[ \t]+type[ \t]+time(?::avg)?\(us\)")  # nccom-test: another tool, its GB are GiB
 _BANNER = re.compile(r"nThreads? +\d+ +nGpus +\d+ +minBytes +\d+")
 
 

@@ -36,6 +36,8 @@ _PLACES = {"D": "gpu", "H": "host"}
 _FIGURE = re.compile(r"\d{1,15}(?:\.\d*)?(?:e[+-]?\d{1,3})?$", re.I)
 _SIZE = re.compile(r"\d{1,19}$")
 _TAG = re.compile(r"^(?:\s*(?:\[\d+,\d+\]<std\w+>:|\d+: |>))+")
+_EXPORT = re.compile(r"(?:\S{0,40}[$#%] +)?export +([A-Za-z_]\w{0,60})=(\S{0,200})$")
+_MOST_SETTINGS = 100
 _LONGEST = 1024
 
 # the title's words -> canonical operation; a non-blocking collective is another thing (its overlap)
@@ -68,6 +70,7 @@ class _Test:
     window: int = 0
     ranks: int | None = None
     rows: int = 0
+    last: int = 0  # size of the row before
 
     @property
     def op(self) -> str:
@@ -106,6 +109,7 @@ class _Reading:
         self.ends: tuple[str, ...] = ("", "")
         self.commands: dict[str, int] = {}  # the command lines, numbered: other options are another measurement
         self.command = 0
+        self.settings: dict[str, str] = {}  # exported before a command line: they are a part of it
         self.count = 0
         self.other: list[Line] = []
 
@@ -120,8 +124,11 @@ class _Reading:
 
     def _line(self, number: int, line: str) -> None:
         title = _TITLE.search(line) if "OSU " in line else None
+        exported = _EXPORT.match(line)
         if title:
             self._begin(title)
+        elif exported and len(self.settings) < _MOST_SETTINGS:
+            self.settings[exported[1]] = exported[2]
         elif self.test is None:
             self._command(line)
         elif not self._remark(line):
@@ -152,7 +159,8 @@ class _Reading:
         if ends or "osu_" in line:
             self.ends = ends.groups() if ends else ("", "")
             words = line[max(line.find("mpirun"), line.find("mpiexec"), line.find("srun"), 0) :]
-            self.command = self.commands.setdefault(words, len(self.commands) + 1)
+            key = " ".join([words, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
+            self.command = self.commands.setdefault(key, len(self.commands) + 1)
 
     def _remark(self, line: str) -> bool:
         """Take a line of the test's head; tell whether it was one."""
@@ -182,6 +190,8 @@ class _Reading:
         if test is None or not words or not _SIZE.match(words[0]):
             return
         figures = words[1:]
+        if not figures and test.last and int(words[0]) > test.last and int(words[0]).bit_count() == 1:
+            self.imported.skip(number, line, "the row ends before its figures")
         status = figures.pop().lower() if figures and figures[-1].lower() in ("pass", "fail") else ""
         if not figures or not all(_FIGURE.match(word) for word in figures):
             if len(figures) < 6 and any(_FIGURE.match(word) for word in figures):
@@ -190,7 +200,7 @@ class _Reading:
         if not test.columns:
             self.imported.skip(number, line, "a row before the columns' names")
             return
-        test.rows += 1
+        test.rows, test.last = test.rows + 1, int(words[0])
         value = float(figures[0])
         if not (math.isfinite(value) and value > 0):
             self.imported.skip(number, line, "a time or rate that is 0 or no number")

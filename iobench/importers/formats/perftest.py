@@ -38,6 +38,7 @@ _PARAMETER = re.compile(r"([A-Z#][\w.*# /+-]{1,30}?)\s*:\s*(\S+)(?=\s|$)")
 _COMMAND = re.compile(r"\bib_(write|read|send|atomic)_(bw|lat)\b([^\n|]*)")
 _RAW = re.compile(r"^#, (usec|cycles)\s*$")
 _SAMPLE = re.compile(r"^([0-9]{1,9}), ([0-9.eE+-]{1,24})\s*$")
+_ON_GPU = re.compile(r"creating CUDA Ctx|cuMemAlloc\(\) of a \d{1,19} bytes GPU buffer|Using ROCm Device with ID")
 _RULE = re.compile(r"^-{20,}\s*$")
 _ROUNDING = 0.0051  # of an average with two decimals
 _HALF = "half of the round trip"
@@ -62,6 +63,7 @@ class Test:
     cycles: bool = False
     closed: bool = False
     rows: list[int] = field(default_factory=list)
+    gpu: bool = False  # its buffer was made on a GPU
 
 
 def recognise(head: str) -> float:
@@ -109,7 +111,7 @@ def _facts(line: Line) -> dict[str, Any]:
 
 
 def _read_tables(lines: list[str], imported: Imported) -> Iterator[Test]:
-    test = Test()
+    test, on_gpu = Test(), False
     for place, line in enumerate(lines, start=1):
         if (command := _COMMAND.search(line)) and not line.lstrip().startswith("#") and "Test" not in line:
             test.command = f"ib_{command[1]}_{command[2]}{command[3]}"[:500]
@@ -117,8 +119,10 @@ def _read_tables(lines: list[str], imported: Imported) -> Iterator[Test]:
         if (banner and test.header) or (heading and test.header and test.rows):
             yield test
             test = Test(test.verb, test.latency, test.both, test.parameters, test.command)
+        on_gpu = on_gpu or bool(_ON_GPU.match(line))
         if banner:
             test = _announced(banner, test.command)
+            test.gpu, on_gpu = on_gpu, False
         elif heading:
             test.header, test.heading = [_signed(name.strip()) for name in _NAMES.findall(line)], line.strip()
             test.latency = "t_" in line
@@ -182,7 +186,7 @@ def _add_sample(test: Test, index: int, value: float | None) -> None:
 
 
 def _row(imported: Imported, test: Test, place: int, line: str) -> None:
-    words = line.split()
+    words = line.replace("*", "").split()  # a forum's bold figures
     names = test.header
     if len(words) != len(names):
         imported.skip(place, line, f"{len(words)} figures under {len(names)} headings")
@@ -231,7 +235,7 @@ def _point(test: Test, nbytes: int) -> dict[str, Any]:
     depth = count(test.parameters.get("TX depth"))
     if depth and not test.latency:
         point["depth"] = depth
-    if re.search(r"--use_cuda|--use_rocm|--use_hl", test.command):
+    if test.gpu or re.search(r"--use_cuda|--use_rocm|--use_hl", test.command):
         point["memory"] = "gpu"
     if not test.latency:
         point["direction"] = "both" if test.both else "one"

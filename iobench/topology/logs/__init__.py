@@ -37,10 +37,10 @@ def read(paths: Iterable[str | Path]) -> Topology:
     if silent:
         from iobench.importers import foreign
 
-        if other := foreign.known(texts[silent[0]]):
-            raise UserError(f"{silent[0]} is {other[0]}: iobench does not read it; {other[1]}")
         if why := _oddities(texts[silent[0]]):
             raise UserError(f"{silent[0]}: nothing could be read: {why}: give the tool's whole output")
+        if other := foreign.known(texts[silent[0]]):
+            raise UserError(f"{silent[0]} is {other[0]}: iobench does not read it; {other[1]}")
         raise UserError(f"{silent[0]}: no output about a machine that iobench knows: give that of {_KNOWN}")
     return merge(list(texts.values()))
 

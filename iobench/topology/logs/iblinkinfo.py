@@ -17,6 +17,9 @@ from iobench.units import format_rate
 _LINK = re.compile(
     r"==\( *(?:([0-9]{1,2})X +([0-9]{1,4}(?:\.[0-9]{1,6})?) +Gbps +)?(\w{1,12})/ *(\w{1,20}) *\)==>([^\n]*)"
 )
+_OWN = re.compile(r"([0-9]{1,6})[ \t]+([0-9]{1,4})\[[^\]\n]{0,4}\][ \t]*$")
+_OTHER = re.compile(r"[ \t]*([0-9]{1,6})[ \t]+([0-9]{1,4})\[")
+_BEFORE = 40
 _COULD = re.compile(r"Could be ([0-9]{1,2}X|[0-9]{1,4}(?:\.[0-9]{1,6})?)")
 # what one lane signals, Gb/s -> the generation and its data rate as the kernel counts it, before its line code
 _LANES = (
@@ -30,8 +33,14 @@ def add(text: str, graph: Topology) -> bool:
     active: Counter[tuple[str, float]] = Counter()
     down = slower = 0
     found = False
+    seen: set[frozenset[tuple[str, str]]] = set()
     for match in _LINK.finditer(text):
         found = True
+        ends = _ends(text, match)
+        if ends in seen:
+            continue  # each end shows it
+        if ends:
+            seen.add(ends)
         if match[3] != "Active":
             down += 1
             continue
@@ -49,6 +58,13 @@ def add(text: str, graph: Topology) -> bool:
     }
     _judge(graph, active, rates, slower)
     return True
+
+
+def _ends(text: str, match: re.Match[str]) -> frozenset[tuple[str, str]]:
+    """Return a link's two ends by LID and port; none where the line shows not both."""
+    own = _OWN.search(text[max(0, match.start() - _BEFORE) : match.start()])
+    other = _OTHER.match(match[5])
+    return frozenset({(own[1], own[2]), (other[1], other[2])}) if own and other else frozenset()
 
 
 def _of(width: int, lane: float) -> tuple[str, float] | None:

@@ -183,7 +183,9 @@ def _vendor(device: Device) -> str | None:
     """Return the maker of a GPU that computes, None for a console's display adapter and everything else."""
     if "NVIDIA" in device.name and re.search(r"3D|VGA", device.kind):
         return "NVIDIA"
-    if re.search(r"Display|Processing accelerators", device.kind):
+    if "Processing accelerators" in device.kind:
+        return "AMD" if "AMD" in device.name else None  # of Intel's these are FPGAs, and what hashes and compresses
+    if "Display" in device.kind:
         return "AMD" if "AMD" in device.name else "Intel" if "Intel" in device.name else None
     return None
 

@@ -25,6 +25,7 @@ _PEER_WORDS = {"OK", "CNS", "GNS", "TNS", "NS", "U", "DR"}
 _TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _LIKE_HEADER = re.compile(r"^[ \t]*GPU0[ \t]+GPU1[ \t]", re.MULTILINE)
 _LEGEND = re.compile(r"^[ \t]*(NIC[0-9]+): (\S+)[ \t]*$", re.MULTILINE)
+_MOST_MIG = 64  # rows of instances below the GPUs
 _MOST_LINKS = 18  # of one GPU, of any generation
 _MOST_DIRECT = 12  # between two GPUs wired to each other
 
@@ -38,7 +39,7 @@ def add(text: str, graph: Topology) -> bool:
         header = _header(line)
         if header:
             titles = sum(title in line for title in _TITLES)
-            rows = _rows(header, titles, lines[number + 1 : number + 4 + len(header)], graph)
+            rows = _rows(header, titles, lines[number + 1 : number + 4 + len(header) + _MOST_MIG], graph)
             words = {cell for cells, _ in rows.values() for cell in cells}
             if words & _PEER_WORDS and all(_PEER.fullmatch(cell) for cell in words):
                 _add_peers(graph, header, rows)
@@ -76,6 +77,9 @@ def _rows(header: list[str], titles: int, lines: list[str], graph: Topology) -> 
         if not words:
             if rows:
                 break
+            continue
+        if words[0] == "MIG":
+            finding(graph, "nvidia-smi topo: MIG instances stand below their GPU: they are parts of it, and left out")
             continue
         if words[0] not in header or len(words) < 2:
             break
