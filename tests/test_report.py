@@ -279,6 +279,14 @@ def test_an_interval_wider_than_asked_for_is_a_warning() -> None:
     assert not [n for n in notices(run, judge(run)) if n.kind == "budget"]
 
 
+@pytest.mark.parametrize(("launches", "warned"), [(1, True), (2, False)])
+def test_one_launch_is_said_to_be_one(launches: int, warned: bool) -> None:
+    run = run_of([line for n in (1, 2) for line in lines("null", {"n": n}, 1e-3, launches=launches)])
+    run.header.request["launches"] = None
+    found = [notice.text for notice in notices(run, judge(run)) if "one launch only" in notice.text]
+    assert [text.startswith("null: ") for text in found] == ([True] if warned else [])
+
+
 def test_an_unfinished_run_says_how_to_go_on() -> None:
     run = demo_run()
     run.header.request["lines"] = 1000

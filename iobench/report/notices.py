@@ -67,7 +67,7 @@ def notices(run: Run, verdicts: Mapping[str, Verdict]) -> list[Notice]:
                 alike = _FIGURE.sub("#", _why(record, verdicts[record.key]))
                 groups.setdefault((record.probe, alike), []).append(record)
         found += [_of_status(run, verdicts, status, members) for members in groups.values()]
-    return [*found, *_of_all(run), *_wide(run), *_no_limit(run, verdicts), *_of_file(run)]
+    return [*found, *_of_all(run), *_wide(run), *_once(run), *_no_limit(run, verdicts), *_of_file(run)]
 
 
 def skipped_whole(record: Record) -> bool:
@@ -146,6 +146,20 @@ def _wide(run: Run) -> Iterable[Notice]:
             f"{probe}: the launches of {_points(len(records))} differ by more than ±{percent(wanted)}, though each had "
             f"the samples it wanted; {_widest(run, records)}. It holds what differs between "
             "processes: run again with more --launches, or compare only differences wider than the intervals."
+        )
+        yield Notice("launches", text)
+
+
+def _once(run: Run) -> Iterable[Notice]:
+    """Say of which of the run's own probes no point had a second launch."""
+    if "launches" not in run.header.request:
+        return
+    groups = _by_probe(run, lambda record: bool(record.used) and not record.first.aggregate)
+    once = [probe for probe, records in groups.items() if all(len(record.used) == 1 for record in records)]
+    if once:
+        text = (
+            f"{', '.join(once)}: one launch only: the intervals hold nothing of what differs between processes. "
+            "For numbers to compare give more time with --budget, or more --launches."
         )
         yield Notice("launches", text)
 
