@@ -58,6 +58,8 @@ class Row(Pairs):
             return "both count a copy once, though it reads and writes"
         if self.latency:
             return "nvbandwidth: mean over SMs; iobench the same"
+        if self.lane is not None:
+            return "nvbandwidth: one GPU counts, the others copy twice as much beside it; iobench: all count at once"
         if "bidirectional" in self.case:
             return "one direction of the two; iobench's buffers rotate over twice the L2"
         return "iobench's buffers rotate over twice the L2"
