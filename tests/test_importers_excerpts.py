@@ -164,3 +164,56 @@ def test_an_intel_accelerator_is_not_called_a_gpu() -> None:
     assert not logs.merge([text]).of("gpu")
     amd = text.replace("Intel Corporation Device 0ddb", "Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram")
     assert len(logs.merge([amd]).of("gpu")) == 1
+
+
+def test_a_row_that_ends_within_a_figure_is_cut_not_wrong() -> None:
+    """nccl-tests#44: the excerpt ends with 0e+, which is no count of wrong values."""
+    text = "       65536         16384   float     sum       0    16.42    3.99    3.99  0e+00"
+    text += "    15.88    4.13    4.13  0e+00\n"
+    text += "      262144         65536   float     sum       0    29.13    9.00    9.00  0e+\n"
+    imported, run = both(text)
+    assert (imported.rows, [row.number for row in imported.unread]) == (1, [2])
+    assert {line.status for record in run for line in record.lines} == {"ok"}
+
+
+FIGURES = "     time   algbw   busbw #wrong" * 2
+HEADER = f"#       size         count      type   redop    root{FIGURES}"
+LEAD = "     float     sum      -1   "
+ROW = f"  1073741824     268435456{LEAD}9306.7  115.37  115.37      0   9291.5  115.56  115.56      0"
+LAST = f"  2147483648     536870912{LEAD} 18535  115.86  115.86      0    18524  115.93  115.93      0"
+
+
+def test_rows_that_an_author_left_out_are_missing() -> None:
+    imported, _ = both(f"{HEADER}\n{ROW}\n        ...\n{LAST}\n# Out of bounds values : 0 OK\n")
+    assert imported.rows == 2
+    assert "rows were left out of the log" in imported.incomplete
+    assert both(f"{HEADER}\n...\n{ROW}\n{LAST}\n# Out of bounds values : 0 OK\n")[0].incomplete == ""
+
+
+def test_a_column_of_iterations_behind_the_figures() -> None:
+    imported, run = both(f"{HEADER}  #iters\n{ROW}      20\n{LAST}      20\n# Out of bounds values : 0 OK\n")
+    assert (imported.rows, imported.unread, len(run)) == (2, [], 4)
+
+
+def test_streams_of_one_log_with_other_threads_are_other_points() -> None:
+    """The FORTRAN version says its threads in a shorter way."""
+    text = ""
+    for threads, rate in ((1, 61.3242), (2, 85.1240)):
+        text += f"Number of Threads =            {threads}\nFunction     Rate (MB/s)  Avg time   Min time  Max time\n"
+        for kernel in ("Copy", "Scale", "Add", "Triad"):
+            text += f"{kernel}:               {rate}            0.5232            0.5218            0.5242\n"
+    run = both(text)[1]
+    assert len(run) == 8
+    assert {record.point["threads"] for record in run} == {1, 2}
+
+
+def test_what_a_cut_output_lacks_is_said(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    device = "hca_id: mlx5_0\n        transport:                      InfiniBand (0)\n"
+    port = "                port:   1\n                        state:                  PORT_ACTIVE (4)\n\n"
+    machine = logs.merge([device + port + device.replace("mlx5_0", "mlx5_1")])
+    assert "ibv_devinfo: mlx5_1 shows no port: the output is cut" in machine.facts["findings"]
+    for text, what in ((device, "mlx5_0 shows no port"), ("    LnkSta: Speed 16GT/s (ok), Width x16 (ok)\n", "LnkSta")):
+        path = tmp_path / "log.txt"
+        path.write_text(text)
+        with pytest.raises(UserError, match=what):
+            logs.read([path])

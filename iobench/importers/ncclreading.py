@@ -145,6 +145,8 @@ class Reading:
             if lacking:
                 detail = f" ({dtype}{', ' + redop if redop not in ('', 'none') else ''})" if len(groups) > 1 else ""
                 self.missing.append(f"{name}{detail}: {lacking} of {steps} planned sizes are missing")
+        if run.elided:
+            self.missing.append(f"{name}: rows were left out of the log (...)")
         failed = "FAILED" in run.bounds
         if failed:
             imported.problem(f"{name} says FAILED: Out of bounds values : {run.bounds}")

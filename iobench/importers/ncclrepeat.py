@@ -41,7 +41,7 @@ class Repeat:
         self.identities: list[list[int]] = []
         layout = run.layout
         self.table = Table(heads, layout.width if layout else 0, layout.lead if layout else 0)
-        if not layout or layout.side != ("time", "algbw", "busbw", "wrong") or layout.stamped:
+        if not layout or layout.side != ("time", "algbw", "busbw", "wrong") or layout.trailing:
             return
         if len(run.rows) != len(heads):
             return

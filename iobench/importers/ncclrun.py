@@ -59,6 +59,7 @@ class NcclRun:
     bounds: str = ""
     concluded: bool = False
     jobs: int = 0
+    elided: bool = False  # "..." stands for rows
 
     @property
     def begun(self) -> bool:
@@ -259,7 +260,7 @@ def contradicted(run: NcclRun) -> bool:
 
 def signature(run: NcclRun) -> tuple[Any, ...] | None:
     """Return all of a run but its figures, so that a run like one before is known; None for one that is not sound."""
-    if "FAILED" in run.bounds or not run.bounds or run.separate > 1:
+    if "FAILED" in run.bounds or not run.bounds or run.separate > 1 or run.elided:
         return None
     lead = run.layout.lead if run.layout else 0
     heads = run.block.table.heads if run.block else heads_of([words for _, words in run.raw], lead)

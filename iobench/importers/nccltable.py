@@ -20,6 +20,7 @@ _NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "#wrong"
 _SIDE = ("time", "cputime", "algbw", "busbw", "copybw", "wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 cache_of_a_few = lru_cache(maxsize=64)  # a log's header lines are the same again and again
 _EXPONENTIAL = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?e[+-]?[0-9]{1,3}")
+_COUNTED = re.compile(r"[0-9.]{1,20}(?:e[+-][0-9]{1,3})?\*?%?|N/A|-?nan|-?inf", re.IGNORECASE)  # what a row ends in
 _BARE = re.compile(r"\([^()]*\)")
 _DIGITS = re.compile(r"[0-9]+$")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,2}")
@@ -49,7 +50,7 @@ class Layout:
     root: bool
     side: tuple[str, ...]
     sides: int
-    stamped: bool = False
+    trailing: int = 0  # words behind the figures: when the row was printed, or iterations
     width: int = 0  # words of a whole row
 
     @property
@@ -102,9 +103,10 @@ def layout(text: str) -> Layout | None:
     lead = columns[0]
     second = columns.index(lead, 1) if lead in columns[1:] else len(columns)
     sides = 2 if second < len(columns) else 1
-    redop, root, stamped = "redop" in words, "root" in words, "timestamp" in words
-    width = 3 + redop + root + second * sides + 2 * stamped
-    return Layout(redop, root, tuple(columns[:second]), sides, stamped, width)
+    redop, root = "redop" in words, "root" in words
+    trailing = 2 * ("timestamp" in words) + ("#iters" in words)
+    width = 3 + redop + root + second * sides + trailing
+    return Layout(redop, root, tuple(columns[:second]), sides, trailing, width)
 
 
 def find(tokens: list[str]) -> int:
@@ -142,6 +144,8 @@ def parse(number: int, tokens: list[str], at: int, known: Layout | None) -> Row 
         return Row(*base, (), text, f"{len(rest)} figures where {_expected(known)} belong")
     if not known and "wrong" in names and any(_EXPONENTIAL.fullmatch(text) for text in rest):
         names = tuple("error" if name == "wrong" else name for name in names)  # before 2.12: largest deviation
+    if not known and not _COUNTED.fullmatch(rest[-1]):
+        return Row(*base, (), text, "the row ends in the middle of a figure")
     figures = [rest[i * len(names) : (i + 1) * len(names)] for i in range(sides)]
     return Row(*base, tuple(_side(names, f, i == 1) for i, f in enumerate(figures)), text)
 
@@ -163,7 +167,7 @@ def _quick(number: int, tokens: list[str], known: Layout) -> Row | None:
 
 def _fits(known: Layout, count: int) -> bool:
     wanted = len(known.side) * known.sides + known.root
-    return count in (wanted, wanted + 2 * known.stamped)
+    return count in (wanted, wanted + known.trailing)
 
 
 def _looks_like_root(rest: list[str]) -> bool:
@@ -175,7 +179,7 @@ def _looks_like_root(rest: list[str]) -> bool:
 def _columns(known: Layout | None, count: int) -> tuple[tuple[str, ...], int]:
     if known:
         wanted = len(known.side) * known.sides
-        return (known.side, known.sides) if count in (wanted, wanted + 2 * known.stamped) else ((), 0)
+        return (known.side, known.sides) if count in (wanted, wanted + known.trailing) else ((), 0)
     width, sides = _SHAPES.get(count, (0, 0))
     return _NAMES_BY_WIDTH.get(width, ()), sides
 

@@ -38,6 +38,7 @@ _GLUED = re.compile(r"^(.*?)((?:[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] N?R?CCL (?:INFO
 _SETTING = re.compile(r"(?:^|\s)((?:NCCL|RCCL)_[A-Z0-9_]{1,60})=([^\s\"'`]{1,100})")  # of a command line
 _FOREIGN = re.compile(r"(?:^|[\s>:])\d{1,19}[ \t]+\d{1,19}(?:[ \t]+\d{1,12}(?:\.\d{1,6})?){3,10}[ \t]*$")
 _FIGURE = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,9})?(?:e[+-][0-9]{1,3})?|N/A")
+_ELIDED = " \t.()[]<>#"
 _LONGEST, _MOST_WORDS = 4096, 16
 _MOST_STREAMS = 10_000
 
@@ -139,6 +140,9 @@ class Text:
                     return
 
     def _other(self, number: int, line: str, tokens: list[str]) -> None:
+        if "..." in line and not line.strip(_ELIDED):
+            self._left_out()
+            return
         if "NCCL INFO" in line or "NCCL WARN" in line:
             self._info(number, line)
             return
@@ -153,6 +157,12 @@ class Text:
             self._continue(tokens)
             if len(self.inert) < _MOST_INERT and len(line) < _SHORT and "_perf" not in line and line[:3] != "###":
                 self.inert.add(line)
+
+    def _left_out(self) -> None:
+        """Note that rows were left out, where there are some before."""
+        run = self.streams[""].run
+        if run and (run.rows or run.plain) and not run.bounds:
+            run.elided = True
 
     def _info(self, number: int, line: str) -> None:
         glued = _GLUED.match(line) if line[:1] in " 0123456789" else None

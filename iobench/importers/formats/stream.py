@@ -21,7 +21,9 @@ _HEADING = re.compile(r"^\s*Function\s+(?:Best )?Rate (?:\()?MB/s(?:\))?\s+Avg t
 _ROW = re.compile(r"^\s*(Copy|Scale|Add|Triad):\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*$", re.IGNORECASE)
 _SIZE = re.compile(r"^\s*Array size = *([0-9]{1,15})\b")
 _ELEMENT = re.compile(r"^\s*This system uses ([0-9]{1,2}) bytes per (?:array element|DOUBLE PRECISION word)")
-_THREADS = re.compile(r"^\s*Number of Threads counted = ([0-9]{1,6})|^\s*Number of Threads requested = ([0-9]{1,6})")
+_THREADS = re.compile(
+    r"^\s*Number of Threads counted = ([0-9]{1,6})|^\s*Number of Threads (?:requested )?= *([0-9]{1,6})\b"
+)
 _TIMES = re.compile(r"^\s*(?:Each kernel|Each test) will be (?:executed|run) ([0-9]{1,9}) times")
 _ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 

@@ -28,6 +28,10 @@ _SOFTWARE = re.compile(r"rxe|siw|lo[0-9]*$")
 def add(text: str, graph: Topology) -> bool:
     """Add one ``port:device/N`` per port; say whether the text has any."""
     found = [*_ibstat(text), *_devinfo(text), *_status(text)]
+    whole = {device for device, _, _ in found}
+    for device in dict.fromkeys(match[1] for match in _HCA.finditer(text)):
+        if device not in whole:
+            finding(graph, f"ibv_devinfo: {device} shows no port: the output is cut")
     for device, port, fields in found:
         _add(graph, device, port, fields)
     return bool(found)

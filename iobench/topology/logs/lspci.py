@@ -57,6 +57,8 @@ def add(text: str, graph: Topology) -> bool:
     """Add the tree of every device that moves data; say whether the text is of lspci."""
     devices = list({device.address: device for device in reversed(parse(text))}.values())[::-1]  # the first of each
     if not devices:
+        if re.search(r"^[ \t]*Lnk(?:Cap|Sta):", text, re.MULTILINE) and _LINK.search(text):
+            finding(graph, "lspci: lines of a link (LnkCap, LnkSta) without the line of their device")
         return False
     by_bus = {(device.address[:4], device.secondary): device for device in devices if device.secondary}
     for device in devices:
