@@ -195,6 +195,13 @@ def test_a_column_of_iterations_behind_the_figures() -> None:
     assert (imported.rows, imported.unread, len(run)) == (2, [], 4)
 
 
+def test_a_version_with_its_commit() -> None:
+    text = f"# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=23102 nccl-library=23102\n{HEADER}\n{ROW}\n"
+    packages = both(text)[1].header.machine["packages"]
+    assert packages["nccl-tests"] == "2.20.0"
+    assert packages["nccl library"] == "2.31.2"
+
+
 def test_streams_of_one_log_with_other_threads_are_other_points() -> None:
     """The FORTRAN version says its threads in a shorter way."""
     text = ""
