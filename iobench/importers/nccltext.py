@@ -27,7 +27,9 @@ _COUNTS = (
 _DEVICE = re.compile(
     r"Rank +(\d+)(?: +Group +(\d+))? +Pid +\d+ +on +(\S*) +device +(\d+) +\[([^\]]{0,40})\] *(.{0,80})"
 )
-_VERSION = re.compile(r"((?:n|r)ccl-tests) version ([\w.-]{1,40})(?: +\(\w{1,40}\))?(?: +nccl-headers=(\d+) +nccl-library=(\d+))?")
+_VERSION = re.compile(
+    r"((?:n|r)ccl-tests) version ([\w.-]{1,40})(?: +\(\w{1,40}\))?(?: +nccl-headers=(\d+) +nccl-library=(\d+))?"
+)
 _RCCL_VERSION = re.compile(r"rccl-tests: Version ([\w.:-]{1,60})")
 _STARTING = re.compile(r"Collective test starting: *(\w{1,60})")
 _PROGRAM = re.compile(r"\b(\w{3,40}?)_perf(?:_mpi)?\b")
