@@ -130,7 +130,7 @@ def test_another_tools_table_is_refused_rather_than_guessed() -> None:
     text = "    size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
     text += "        256              64    fp32           64.78           0.00           0.01\n"
     text += "     524288          131072    fp32          343.84           1.42           2.80\n"
-    with pytest.raises(UserError, match="is nccom-test's table .*whose GB are GiB: iobench does not import it"):
+    with pytest.raises(UserError, match=r"is nccom-test's table .*whose GB are GiB: iobench does not import it"):
         both(text)
 
 
