@@ -247,9 +247,19 @@ def test_this_session_is_ours() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as foreign:
         found = others([Process(os.getpid(), 50), Process(os.getppid(), 50), Process(foreign.pid, 50)])
         foreign.kill()
-    ours = {os.getpid(), *([os.getppid()] if os.getsid(os.getppid()) == os.getsid(0) else [])}
+    alike = os.getsid(os.getppid()) == os.getsid(0) and (os.getsid(0) != 0 or os.getppid() > 1)
+    ours = {os.getpid(), *([os.getppid()] if alike else [])}
     assert foreign.pid in [other.pid for other in found]
     assert not ours & {other.pid for other in found}
+
+
+def test_session_0_makes_nobody_ours_but_kin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container whose session is led from outside, process 1 and all that it started are in our session."""
+    monkeypatch.setattr(os, "getsid", lambda _: 0)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        found = others([Process(pid, 50) for pid in (1, os.getpid(), child.pid)])
+        child.kill()
+    assert [other.pid for other in found] == [1]
 
 
 def test_a_busy_process_makes_the_samples_suspect(tmp_path: Path) -> None:

@@ -51,13 +51,28 @@ def process_name(pid: int) -> str | None:
 
 
 def _ours(pid: int) -> bool:
-    """Tell a process of our session: the engine's ranks and helpers start none of their own."""
+    """Tell a process of our session: the engine's ranks and helpers start none of their own.
+
+    Session 0 is led from outside this container and says nothing: there the next of kin are ours.
+    """
     if pid == os.getpid():
         return True
     try:
-        return os.getsid(pid) == os.getsid(0)
+        session = os.getsid(0)
+        return os.getsid(pid) == session and (session != 0 or _is_kin(pid))
     except OSError:
         return False
+
+
+def _is_kin(pid: int) -> bool:
+    """Tell our parent, our children and our siblings; process 1 brings up everybody and makes nobody kin."""
+    parents = {number for number in (os.getpid(), os.getppid()) if number > 1}
+    return pid in parents or _parent(pid) in parents
+
+
+def _parent(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _busy(process: Process) -> bool:

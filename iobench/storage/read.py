@@ -174,7 +174,12 @@ def _flying(
 def start_threads(pool: ThreadPoolExecutor, threads: int) -> None:
     """Start every thread of a new pool: it starts each with the first work that finds none idle."""
     all_here = threading.Barrier(threads)
-    for future in [pool.submit(all_here.wait) for _ in range(threads)]:
+    try:
+        waiting = [pool.submit(all_here.wait) for _ in range(threads)]
+    except RuntimeError:  # no thread more: those that wait for it would keep the pool from ending
+        all_here.abort()
+        raise
+    for future in waiting:
         future.result()
 
 
