@@ -14,7 +14,8 @@ Definitions, so that two tools can be compared:
   one degree of freedom is 12.7, and few batches widen an interval fast (Schmeiser, Operations Research 30
   (1982) 556). Below twelve samples, three batches of four, each sample is therefore taken as one; then the
   interval holds for samples that don't depend on each other (simulated, 1,500 trials: 97 to 99 % of the
-  medians for 5 to 11 samples, but 75 to 89 % where neighbours correlate by 0.6). Below six samples (a) is the
+  medians for 5 to 11 samples, but 75 to 89 % where neighbours correlate by 0.6: so sampling goes on to twelve
+  where there is time, iobench.timing.sampler). Below six samples (a) is the
   whole range, which holds the median in 94 % (five) or fewer cases, and (b) makes the interval.
   How launches differ can't be seen in one launch: its interval is that of this launch only. A single
   sample has no interval at all.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from iobench.timing import clock as clock_module
 from iobench.timing import sampler as sampler_module
 from iobench.timing.clock import Clock
-from iobench.timing.sampler import MIN_SAMPLES, Sampler
+from iobench.timing.sampler import MIN_SAMPLES, SURE_SAMPLES, Sampler
 
 
 class FakeTime:
@@ -81,8 +81,17 @@ def test_quiet_data_converges_early(fake: FakeTime) -> None:
     timed = Sampler(budget=10.0).collect(take)
     assert timed.stop == "converged"
     assert fake.now - start < 3.0
-    assert MIN_SAMPLES <= kept(timed) < 200
+    assert SURE_SAMPLES <= kept(timed) < 200
     assert kept(timed) + len(timed.warmup[0]) == take.made
+
+
+@pytest.mark.parametrize(("budget", "least", "most"), [(0.01, 5, 5), (0.04, 5, 11), (10.0, 12, 12)])
+def test_few_samples_are_enough_only_where_time_is_up(fake: FakeTime, budget: float, least: int, most: int) -> None:
+    """Neighbours are alike: five equal times in a row say little about the sixth."""
+    timed = Sampler(budget=budget).collect(Take(fake, lambda _: 4e-3))
+    assert least <= kept(timed) <= most
+    assert timed.stop == ("converged" if budget > 1 else "budget")
+    assert kept(timed) >= MIN_SAMPLES
 
 
 def test_noisy_data_uses_the_budget_and_little_more(fake: FakeTime) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TARGET_FRACTION = 0.01  # stop when half the interval is narrower than this part of the median
 MIN_SAMPLES = 5
+SURE_SAMPLES = 12  # below, an interval holds too seldom where neighbouring samples are alike (iobench.stats)
 MAX_SAMPLES = 2000
 _AGREE_FRACTION = 0.05
 _WARMUP_SHARE = 0.25  # of the point's budget
@@ -108,7 +109,8 @@ class Sampler:
     def collect(self, take: Callable[[int], Any], ops: int = 1) -> Timed:
         """Call ``take(count)`` -> [rank][count] seconds until the interval is narrow or time is up.
 
-        Takes ``min_samples`` even where the budget does not suffice for them. ValueError where ``take``
+        Takes ``min_samples`` even where the budget does not suffice for them, and does not call an interval of
+        fewer than SURE_SAMPLES narrow while there is time for more. ValueError where ``take``
         returns nothing or durations that are not positive.
         """
         # The very first operation alone, off the budget: it may compile or map memory, 1,000 times the rest.
@@ -130,7 +132,7 @@ class Sampler:
             kept.append(block)
             slowest = np.concatenate([a.max(axis=0) for a in kept])
             per_sample = max(float(np.mean(slowest)), 1e-9)
-            if len(slowest) >= self.min_samples and stats.median_interval([slowest]).fraction <= self.target:
+            if len(slowest) >= self._sure and stats.median_interval([slowest]).fraction <= self.target:
                 stop = "converged"
                 break
         return Timed(np.concatenate(kept, axis=1).tolist(), warm, ops, stop)
@@ -165,8 +167,13 @@ class Sampler:
         """
         fits = int(max(left, 0.0) / per_sample)
         missing = max(self.min_samples - done, 0)
-        wanted = min(max(self.min_samples, done), max(fits, missing))
+        wanted = min(max(self._sure - done, done), max(fits, missing))
         return max(1, min(wanted, self.max_samples - done))
+
+    @property
+    def _sure(self) -> int:
+        """The samples that an interval must hold at least to end the sampling."""
+        return max(self.min_samples, min(SURE_SAMPLES, self.max_samples))
 
 
 def _as_ranks(block: Any) -> np.ndarray:
