@@ -224,3 +224,12 @@ def test_what_a_cut_output_lacks_is_said(tmp_path) -> None:  # type: ignore[no-u
         path.write_text(text)
         with pytest.raises(UserError, match=what):
             logs.read([path])
+
+
+def test_a_known_other_tool_is_named_before_its_lines_are_found_odd(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """rocm-smi's matrix has rows of GPUs too, which are none of nvidia-smi's."""
+    path = tmp_path / "log.txt"
+    names = "         ".join(f"GPU{number}" for number in range(4))
+    path.write_text(f"{' Link Type between two GPUs ':=^80}\n       {names}\nGPU0   0            PCIE         PCIE\n")
+    with pytest.raises(UserError, match="the output of rocm-smi"):
+        logs.read([path])

@@ -137,7 +137,7 @@ class Sweep:
         )
 
 
-Turn = tuple[Callable[[float], None], Callable[[str], None], Line]  # takes seconds, takes a row as printed; the launch
+Turn = tuple[list[float], list[str], Line]  # a launch's seconds, its rows as printed, itself
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class Collector:
         line = point.line = self._line(sweep, value)
         point.launches.append(line)
         if len(point.launches) == MOST_LAUNCHES:
-            sinks = [(each.seconds[0].append, each.evidence["rows"].append, each) for each in point.launches]
+            sinks = [(each.seconds[0], each.evidence["rows"], each) for each in point.launches]
             point.turn = cycle(sinks).__next__
         self.lines.append(line)
         self._facts[id(line)] = {**sweep.facts, "mode": sweep.mode}

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ LONGEST_LINE = 4 * KIB  # longer ones are cut in ``lines`` (not in ``text``): no
 _UNPACKED_FACTOR = 200  # logs of one repeated line reach it, a bomb goes far beyond
 _UNPACKED_ALWAYS = 64 * MIB
 _CHUNK = 4 * MIB
+_PIECE = 4 * MIB
 _MOST_BLANKS = 256  # in a row: more say nothing, and make patterns slow
 _HEAD = MIB
 _TAIL = 64 * KIB
@@ -62,6 +64,16 @@ class Log:
         if max(map(len, lines), default=0) <= LONGEST_LINE:
             return lines
         return [line[:LONGEST_LINE] for line in lines]
+
+    def pieces(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield ``lines`` piece by piece, each with the number of lines before it: few of a long log are in memory."""
+        before = start = 0
+        while start < len(self.text):
+            end = self.text.find("\n", start + _PIECE)
+            end = len(self.text) if end < 0 else end
+            lines = [line[:LONGEST_LINE] for line in self.text[start:end].split("\n")]
+            yield before, lines
+            before, start = before + len(lines), end + 1
 
     @cached_property
     def head(self) -> str:

@@ -50,9 +50,13 @@ class Table:
         """Words from one row's figure to the next row's: a mark is between."""
         return self.width - self.lead + 1
 
-    def block(self, number: int, lines: list[str], longest: int) -> Block | None:
-        """Return the rows that begin at line ``number``; None where they are not this table's, each on its line."""
-        rows = lines[number - 1 : number - 1 + len(self.heads)]
+    def block(self, number: int, lines: list[str], before: int, longest: int) -> Block | None:
+        """Return the rows that begin at line ``number``; None where they are not this table's, each on its line.
+
+        ``lines`` are those of the log after the first ``before``.
+        """
+        at = number - 1 - before
+        rows = lines[at : at + len(self.heads)]
         if len(rows) < len(self.heads) or max(map(len, rows)) >= longest:
             return None
         return self._aligned(number, rows) or self._by_words(number, rows)
@@ -68,7 +72,7 @@ class Table:
             return None
         numbers = range(number, number + count)
         even = len(text) == count * columns.nchars - len(_SPACED_END)
-        return None if "NCCL" in text else Block(self, numbers, words, text if even else "", columns)
+        return None if "NCCL" in text else Block(self, numbers, words, text, columns if even else None)
 
     def _by_words(self, number: int, rows: list[str]) -> Block | None:
         found = [row.split() for row in rows]
@@ -94,24 +98,34 @@ class Table:
         self._columns = Columns(len(rows), len(rest) + len(_SPACED_END), len(ends) // 4, ends)
 
 
-@dataclass(frozen=True)
 class Block:
     """The figures of a table's rows one after the other, a mark between the rows, and the numbers of their lines.
 
-    ``text`` is what they were split from where the rows are of one length; "" otherwise.
+    ``text`` is what they were split from, "" where each row was split by itself; ``columns`` are known where all rows
+    are of one length.
     """
 
-    table: Table
-    numbers: Sequence[int]
-    words: list[str]
-    text: str = ""
-    columns: Columns | None = None
+    def __init__(
+        self, table: Table, numbers: Sequence[int], words: list[str], text: str = "", columns: Columns | None = None
+    ) -> None:
+        self.table, self.numbers, self.text, self.columns = table, numbers, text, columns
+        self._words: list[str] = words
+
+    @property
+    def words(self) -> list[str]:
+        return self._words or self.text.split()
+
+    def forget(self) -> None:
+        """Let the words go where they can be split again: many blocks wait, and memory that is still near is fast."""
+        if self.text:
+            self._words = []
 
     @property
     def rows(self) -> list[tuple[int, list[str]]]:
         """Each row by itself."""
         stride = self.table.stride
-        figures = (self.words[at : at + stride - 1] for at in range(0, len(self.words), stride))
+        words = self.words
+        figures = (words[at : at + stride - 1] for at in range(0, len(words), stride))
         return [
             (number, [*head, *row]) for number, head, row in zip(self.numbers, self.table.heads, figures, strict=True)
         ]
@@ -137,7 +151,7 @@ def digits_of(blocks: list[Block]) -> tuple[Any, Any, Any] | None:
     None unless all are printed in the same columns, with two decimals. What they are is as exact as ``float`` tells.
     """
     columns = blocks[0].columns
-    if not columns or any(block.columns != columns or not block.text for block in blocks):
+    if not columns or any(block.columns != columns for block in blocks):
         return None
     text = _SPACED_END.join(block.text for block in blocks) + _SPACED_END
     if not text.isascii():

@@ -9,7 +9,7 @@ from iobench.importers import collective
 from iobench.importers.collective import DTYPES, Collector, Sweep, Value
 from iobench.importers.imported import Imported
 from iobench.importers.ncclblock import Table
-from iobench.importers.ncclrepeat import Batch, Repeat, join
+from iobench.importers.ncclrepeat import Batch, Repeat, join, settle
 from iobench.importers.ncclrun import (
     PLACES,
     NcclRun,
@@ -47,6 +47,7 @@ class Reading:
         self.repeats: dict[tuple[Any, ...], Repeat] = {}
         self.tables: dict[tuple[str, ...], Table] = {}  # by their first row's first words
         self.batch = Batch()
+        self.owners: dict[Any, Repeat] = {}  # of points
 
     def take(self, run: NcclRun) -> None:
         """Add everything a finished run holds; one like a run before may wait for others to be looked at with it."""
@@ -67,12 +68,28 @@ class Reading:
         self.batch.clear()
         for waiting, seconds in found:
             run, known = waiting.run, self.repeats[waiting.like]
-            if not seconds or known.identities != waiting.known.identities:
+            if seconds is None or known.identities != waiting.known.identities:
                 self._slowly(run, waiting.like)
                 continue
+            alone = self._alone(waiting.known)
+            if not alone:
+                self._settle()
             join(waiting, seconds)
+            if not alone:
+                settle(waiting.known)
             self.imported.rows += run.plain
             self.runs, self.rank_zeros = self.runs + 1, self.rank_zeros + max(run.separate, 1)
+
+    def _alone(self, known: Repeat) -> bool:
+        """Tell whether no other kind of run has figures of the same points: then theirs may come later, together."""
+        if known.alone[0] is not self.owners:
+            known.alone = (self.owners, all(self.owners.setdefault(turn, known) is known for turn in known.turns))
+        return known.alone[1]
+
+    def _settle(self) -> None:
+        """Give the points all that is held for them."""
+        for known in dict.fromkeys(self.owners.values()):
+            settle(known)
 
     def problem(self, sentence: str) -> None:
         """Note what is wrong with the log, after what the runs before had to say."""
@@ -85,6 +102,8 @@ class Reading:
         self._engine = engine
 
     def _slowly(self, run: NcclRun, like: tuple[Any, ...] | None) -> None:
+        self._settle()
+        self.owners = {}
         run.expand()
         before = (len(self.imported.unread), len(self.missing))
         self.rank_zeros += max(run.separate, 1 if run.rows else 0)
@@ -107,6 +126,7 @@ class Reading:
     def finish(self) -> None:
         """Say what only all runs together show."""
         self.catch_up()
+        self._settle()
         imported = self.imported
         if self.single and self.single == self.runs and self.rank_zeros > 1:
             imported.problem(

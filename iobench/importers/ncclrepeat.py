@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.importers.collective import Collector, Sweep, Turn
 from iobench.importers.ncclblock import Block, Table, digits_of, joined
+from iobench.importers.torun import MOST_LAUNCHES
 from iobench.units import US
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.00501  # of two decimals
 CLOSE = 0.005
-_MOST_WAITING = 4_000  # figures
+_MOST_WAITING = 2_000  # figures
+_MOST_HELD = 4_000  # runs
 
 
 class Repeat:
@@ -36,6 +38,8 @@ class Repeat:
     ) -> None:
         self.bus = bus
         self.turns: list[Callable[[], Turn]] = []
+        self.held: list[tuple[Any, str]] = []  # seconds and rows of runs that no point has yet
+        self.alone: tuple[object, bool] = (None, False)  # whether no other run's points are among them, as of when
         self.sizes: list[float] = []
         self.starts: list[int] = []
         self.identities: list[list[int]] = []
@@ -71,16 +75,13 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A run whose figures wait to be looked at; their texts by columns, all of one placement before the other's."""
+    """A run whose figures wait to be looked at; its rows as printed, all of one placement before the other's."""
 
     run: NcclRun
     like: tuple[Any, ...]
     known: Repeat
     block: Block
-    numbers: list[int]
-    times: list[str]
-    algbws: list[str]
-    busbws: list[str]
+    printed: list[str]
 
 
 class Batch:
@@ -103,13 +104,19 @@ class Batch:
         words, stride, starts = block.words, known.table.stride, known.starts
         if any(words[start + 3 :: stride].count("0") != len(block.numbers) for start in starts):
             return False
-        texts = [list(chain.from_iterable(words[start + at :: stride] for start in starts)) for at in range(3)]
-        self.runs.append(Waiting(run, like, known, block, [*block.numbers] * len(starts), *texts))
-        self.count += len(texts[0])
+        places, printed = [f"line {number}: " for number in block.numbers], list[str]()
+        for start in starts:
+            figures = (words[start + at :: stride] for at in range(3))
+            printed += [
+                f"{at}{time} {algbw} {busbw} 0" for at, time, algbw, busbw in zip(places, *figures, strict=True)
+            ]
+        block.forget()
+        self.runs.append(Waiting(run, like, known, block, printed))
+        self.count += len(printed)
         return True
 
-    def sound(self) -> list[tuple[Waiting, list[float]]]:
-        """Return each run that waits with its seconds; without any where a figure of it is not sound at first look.
+    def sound(self) -> list[tuple[Waiting, Any]]:
+        """Return each run that waits with its seconds; with None where a figure of it is not sound at first look.
 
         Rates in GB/s follow closely from times in us, or to two decimals where they are small.
         """
@@ -117,7 +124,7 @@ class Batch:
             return []
         import numpy as np  # a log without repeats needs none
 
-        counts = [len(waiting.times) for waiting in self.runs]
+        counts = [len(waiting.printed) for waiting in self.runs]
         ends = np.cumsum(counts)
         sizes = np.array([size for waiting in self.runs for size in waiting.known.sizes])
         bus = np.repeat([waiting.known.bus for waiting in self.runs], counts)
@@ -129,10 +136,10 @@ class Batch:
                 off = np.abs(rates - wanted)
                 far = ~(off <= CLOSE * wanted)
                 bad |= far & ~(rounded & (off <= ROUNDING))
-        seconds = (time * US).tolist()
+        seconds = time * US
         odd = set(np.searchsorted(ends, np.flatnonzero(bad), side="right").tolist())
         return [
-            (waiting, [] if place in odd else seconds[end - count : end])
+            (waiting, None if place in odd else seconds[end - count : end])
             for place, (waiting, end, count) in enumerate(zip(self.runs, ends.tolist(), counts, strict=True))
         ]
 
@@ -143,30 +150,42 @@ def _figures(runs: list[Waiting]) -> tuple[Any, Any]:
 
     if found := digits_of([waiting.block for waiting in runs]):
         return found, True
-    columns: list[list[float]] = [[], [], []]
+    texts: list[list[str]] = [[], [], []]
     for waiting in runs:
-        for column, texts in zip(columns, (waiting.times, waiting.algbws, waiting.busbws), strict=True):
-            column += _floats(texts)
-    two = [
-        algbw[-3:-2] == "." == busbw[-3:-2]
-        for waiting in runs
-        for algbw, busbw in zip(waiting.algbws, waiting.busbws, strict=True)
-    ]
-    return tuple(map(np.array, columns)), np.array(two)
+        words, stride = waiting.block.words, waiting.known.table.stride
+        for at, column in enumerate(texts):
+            column += chain.from_iterable(words[start + at :: stride] for start in waiting.known.starts)
+    two = [algbw[-3:-2] == "." == busbw[-3:-2] for algbw, busbw in zip(*texts[1:], strict=True)]
+    return [np.array(list(map(_float, column))) for column in texts], np.array(two)
 
 
-def _floats(texts: list[str]) -> list[float]:
+def _float(text: str) -> float:
     try:
-        return list(map(float, texts))
+        return float(text)
     except ValueError:
-        return [math.nan] * len(texts)
+        return math.nan
 
 
-def join(waiting: Waiting, seconds: list[float]) -> None:
-    """Add the figures of a sound run to its points."""
-    figures = zip(waiting.numbers, waiting.times, waiting.algbws, waiting.busbws, strict=True)
-    printed = [f"line {number}: {time} {algbw} {busbw} 0" for number, time, algbw, busbw in figures]
-    for turn, value, text in zip(waiting.known.turns, seconds, printed, strict=True):
-        have, rows, _ = turn()
-        have(value)
-        rows(text)
+def join(waiting: Waiting, seconds: Any) -> None:
+    """Add the figures of a sound run to its points, or hold them until ``settle``."""
+    waiting.known.held.append((seconds, "\n".join(waiting.printed)))
+    if len(waiting.known.held) >= _MOST_HELD:
+        settle(waiting.known)
+
+
+def settle(known: Repeat) -> None:
+    """Give the points what is held for them, in the order of the runs: point by point, so that memory is gone along."""
+    held, known.held = known.held, []
+    if not held:
+        return
+    import numpy as np
+
+    columns = np.stack([seconds for seconds, _ in held]).T.tolist()
+    texts = zip(*(printed.split("\n") for _, printed in held), strict=True)
+    for turn, column, rows in zip(known.turns, columns, texts, strict=True):
+        for at in range(min(len(held), MOST_LAUNCHES)):
+            have, printed, _ = turn()
+            have += column[at::MOST_LAUNCHES]
+            printed += rows[at::MOST_LAUNCHES]
+        for _ in range((len(held) - 1) // MOST_LAUNCHES and len(held) % MOST_LAUNCHES):
+            turn()

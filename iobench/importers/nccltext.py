@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
 
@@ -41,8 +41,7 @@ _SETTING = re.compile(r"(?:^|\s)((?:NCCL|RCCL)_[A-Z0-9_]{1,60})=([^\s\"'`]{1,100
 _FOREIGN = re.compile(r"(?:^|[\s>:])\d{1,19}[ \t]+\d{1,19}(?:[ \t]+\d{1,12}(?:\.\d{1,6})?){3,10}[ \t]*$")
 _FIGURE = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,9})?(?:e[+-][0-9]{1,3})?|N/A")
 _ELIDED = " \t.()[]<>#"
-_LONGEST, _MOST_WORDS = 4096, 16
-_MOST_STREAMS = 10_000
+_LONGEST, _MOST_WORDS, _MOST_STREAMS = 4096, 16, 10_000
 
 # any of these makes a line worth more than a look
 _WORDS = (
@@ -76,13 +75,19 @@ class Text:
         self.inert: set[str] = set()  # lines that say nothing, whenever they come again
         self.op = self.program = ""
         self.count = 0
-        self.log = log
+        self.log, self.before, self.lines = log, 0, list[str]()  # those looked at now, and how many came before
 
     def read(self) -> Imported:
         """Return what the log holds."""
+        for before, lines in self.log.pieces():
+            self.before, self.lines = before, lines
+            self._piece(enumerate(lines, start=before + 1))
+        self._finish()
+        return self.imported
+
+    def _piece(self, numbered: Iterator[tuple[int, str]]) -> None:
         plain = self._stream("")
         inert, channels = self.inert, self.channels
-        numbered = enumerate(self.log.lines, start=1)
         for number, line in numbered:
             if line in inert and not plain.pending:
                 continue
@@ -113,9 +118,7 @@ class Text:
                 else:
                     self._row("", number, tokens, 2)
             else:
-                self._other(number, line[:_LONGEST], tokens)
-        self._finish()
-        return self.imported
+                self._other(number, line, tokens)
 
     def _finish(self) -> None:
         for stream in self.streams.values():
@@ -130,7 +133,7 @@ class Text:
         """Read all rows at once where they are those of a table before, but for their figures."""
         table = self.reading.tables.get(tuple(tokens[: run.layout.lead if run.layout else 0]))
         if table and table.width == len(tokens):
-            run.block = table.block(number, self.log.lines, _LONGEST)
+            run.block = table.block(number, self.lines, self.before, _LONGEST)
         return run.block is not None
 
     def _foreign(self) -> None:

@@ -29,6 +29,8 @@ def recognise(head: str) -> float:
     """Tell it by its banner, or by the figures of a run whose start was cut off."""
     if "LIKWID MICRO BENCHMARK" in head:
         return 1.0
+    if "MByte/s:" not in head:
+        return 0.0
     return 0.9 if re.search(r"^Data volume \(Byte\):\s", head, re.M) and re.search(r"^MByte/s:\s", head, re.M) else 0.0
 
 

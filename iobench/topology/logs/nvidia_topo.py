@@ -47,7 +47,8 @@ def add(text: str, graph: Topology) -> bool:
             elif rows:
                 _add_matrix(graph, header, rows, names)
                 found = True
-    if not found and _LIKE_HEADER.search(text) and not graph.facts.get("findings"):
+    rocm = "between two GPUs" in text  # rocm-smi's matrices have such headings
+    if not found and not rocm and _LIKE_HEADER.search(text) and not graph.facts.get("findings"):
         finding(graph, "nvidia-smi topo: the heading is not nvidia-smi's: columns were renamed or left out")
     return found
 
@@ -84,6 +85,8 @@ def _rows(header: list[str], titles: int, lines: list[str], graph: Topology) -> 
         if words[0] not in header or len(words) < 2:
             break
         row = _row(header, titles, words[0], line)
+        if row is None and not any(_RELATION.fullmatch(word) for word in words[1:]):
+            break  # another tool's matrix, as rocm-smi's
         if row is None:
             finding(graph, f"nvidia-smi topo: the row of {words[0]} does not fit the header and was left out")
         else:
