@@ -233,3 +233,10 @@ def test_a_known_other_tool_is_named_before_its_lines_are_found_odd(tmp_path) ->
     path.write_text(f"{' Link Type between two GPUs ':=^80}\n       {names}\nGPU0   0            PCIE         PCIE\n")
     with pytest.raises(UserError, match="the output of rocm-smi"):
         logs.read([path])
+
+
+@pytest.mark.parametrize("cases", ["true", "3", "null", '"text"', "{}"])
+def test_cases_of_nvbandwidth_that_are_no_list_are_none(cases: str) -> None:
+    """Found by mutating logs."""
+    imported = read_log(from_bytes(f'{{"nvbandwidth": {{"version": "v0.8", "testcases": {cases}}}}}'.encode()))
+    assert not imported.lines

@@ -194,7 +194,8 @@ def json_cases(data: dict[str, Any]) -> list[Case]:
     top = data.get(NAME, data)
     entries = top.get("testcases") if isinstance(top, dict) else None
     error = str(top.get("error", "")) if isinstance(top, dict) else ""
-    return [_json_case(entry, error) for entry in entries or () if isinstance(entry, dict)]
+    entries = entries if isinstance(entries, list) else []
+    return [_json_case(entry, error) for entry in entries if isinstance(entry, dict)]
 
 
 def _json_case(entry: dict[str, Any], error: str) -> Case:
