@@ -33,7 +33,10 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass
 class Order:
-    """One job as it comes through standard input."""
+    """One job as it comes through standard input.
+
+    ``budget`` counts from ``asked``, a time of the system's monotonic clock: starting the process is on it.
+    """
 
     probe: str
     points: list[dict[str, Any]]
@@ -42,6 +45,7 @@ class Order:
     quick: bool = False
     budget: float | None = None
     target: float | None = None
+    asked: float | None = None
 
     def to_json(self) -> str:
         return dumps(asdict(self))
@@ -65,14 +69,14 @@ def main(argv: list[str]) -> int:
     events = Events(int(argv[0]))
     order = Order(**json.loads(sys.stdin.readline()))
     probe = probes.load_file(Path(order.probe))
-    began = time.perf_counter()
+    began = time.monotonic() if order.asked is None else order.asked
     sampler = _sampler(order)
     cpus = sorted(os.sched_getaffinity(0))
     events.send("ready", clock={"pair": sampler.clock.cost, "call": sampler.clock.call_cost}, gaps=gaps(set(cpus)))
     try:
         for index, point in enumerate(order.points):
             left = len(order.points) - index
-            sampler.budget = _budget(order, probe, time.perf_counter() - began, left)
+            sampler.budget = _budget(order, probe, time.monotonic() - began, left)
             events.send("start", index=index, budget=sampler.budget)
             sys.stdin.readline()  # the parent reads the machine's state first: it must not compete with the point
             events.send("done", index=index, line=asdict(measure(probe, point, sampler)))

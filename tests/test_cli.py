@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -332,6 +333,21 @@ def test_budget_bounds_the_measuring(cli: Cli, tmp_path: Path) -> None:
     # 3 launches of about 70 points would sample for 16 s; starting the workers takes as long as it takes.
     assert sum(map(sum, (row for line in lines for row in [*line.seconds, *line.warmup]))) < 8
     assert "skipped" not in done.stdout
+
+
+def test_the_start_of_the_worker_is_on_the_budget(cli: Cli, tmp_path: Path) -> None:
+    import iobench.paths
+
+    (tmp_path / "mine").mkdir()
+    source = (iobench.paths.data_dir("probes") / "null.py").read_text()
+    slow = "import time\ntime.sleep(1)\n"
+    told = "whole = measure\ndef measure(point, sampler):\n    print('seconds:', sampler.budget)\n    1 / 0\n"
+    (tmp_path / "mine" / "own.py").write_text(f"{source}\n{slow}{told}")
+    options = ["-a", "kind=empty", "--budget", 2, "--launches", 1, "--no-report", "--out", "r"]
+    cli("run", "own", "--probes", "mine", *options)
+    (log,) = (tmp_path / "r" / "logs").iterdir()
+    (seconds,) = re.findall(r"seconds: ([\d.]+)", log.read_text())
+    assert float(seconds) <= 1.0
 
 
 def test_a_closed_output_harms_nothing(tmp_path: Path) -> None:
