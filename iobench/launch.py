@@ -77,7 +77,6 @@ class Launch:
             quick=self._request.quick,
             budget=budget,
             target=self._request.target,
-            asked=time.monotonic(),
         )
         return Child(order, self._folder / "logs" / f"{self._job.probe.name}-{self._job.launch}.log")
 

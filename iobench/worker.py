@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ _PR_SET_PDEATHSIG = 1
 class Order:
     """One job as it comes through standard input.
 
-    ``budget`` counts from ``asked``, a time of the system's monotonic clock: starting the process is on it.
+    ``budget`` counts from ``asked``, when the order was made on the system's monotonic clock: starting the process is
+    on it.
     """
 
     probe: str
@@ -45,7 +46,7 @@ class Order:
     quick: bool = False
     budget: float | None = None
     target: float | None = None
-    asked: float | None = None
+    asked: float = field(default_factory=time.monotonic)
 
     def to_json(self) -> str:
         return dumps(asdict(self))
@@ -69,14 +70,13 @@ def main(argv: list[str]) -> int:
     events = Events(int(argv[0]))
     order = Order(**json.loads(sys.stdin.readline()))
     probe = probes.load_file(Path(order.probe))
-    began = time.monotonic() if order.asked is None else order.asked
     sampler = _sampler(order)
     cpus = sorted(os.sched_getaffinity(0))
     events.send("ready", clock={"pair": sampler.clock.cost, "call": sampler.clock.call_cost}, gaps=gaps(set(cpus)))
     try:
         for index, point in enumerate(order.points):
             left = len(order.points) - index
-            sampler.budget = _budget(order, probe, time.monotonic() - began, left)
+            sampler.budget = _budget(order, probe, time.monotonic() - order.asked, left)
             events.send("start", index=index, budget=sampler.budget)
             sys.stdin.readline()  # the parent reads the machine's state first: it must not compete with the point
             events.send("done", index=index, line=asdict(measure(probe, point, sampler)))

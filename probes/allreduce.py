@@ -6,14 +6,15 @@ bytes enough have moved, and a point whose transport was not taken is failed, no
 loopback interface, proven by what the connections between the ranks carried.
 
 Engines: ``nccl`` is the library itself, ``torch`` is torch.distributed on NCCL, what its users get; one process per
-GPU. Modes: ``graph`` replays a CUDA graph of many operations between two events, with one replay ahead, so launching
-is outside the number; ``eager`` launches them one by one from Python; ``blocking`` waits for each. What launching
-costs stands in the evidence. gloo is blocking: ranks meet at a barrier outside the clock, which runs from the call to
-its return.
+GPU. Modes: ``graph`` replays a CUDA graph of many operations, an event after every few replays and one replay ahead,
+so launching is outside the number; ``eager`` launches them one by one from Python; ``blocking`` waits for each. What
+launching costs stands in the evidence. gloo is blocking: ranks meet at a barrier outside the clock, which runs from
+the call to its return.
 
 The sample is the slowest rank's time of each iteration; each rank's median and the slowest rank are kept.
 
-Not in the number: filling the buffers, barriers, verification. GPU buffers rotate over more than twice the L2.
+Not in the number: filling the buffers, barriers, verification. GPU buffers rotate over more than twice the L2,
+small messages, which stay in it, over 16 of their like.
 Running it keeps a CPU per rank busy, and with GPUs all links of the transport. Every element of every result is
 verified before sampling, and of those that the timed operations left after it (in place: of one more on fresh data).
 Bandwidth is bus bandwidth (nccl-tests, doc/PERFORMANCE.md), comparable between numbers of ranks.

@@ -7,7 +7,6 @@ CUDA itself is tested: labels, statistics, short reads, wrong bytes, refused reg
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -30,6 +29,8 @@ from iobench.storage.way import Way
 from iobench.timing.sampler import Sampler
 from iobench.units import MIB
 from tests.conftest import cli_environment
+
+from weighing import with_holes
 
 CUPY = """
 import numpy
@@ -157,13 +158,7 @@ def test_cold_bytes_of_a_disk_are_told_from_cached_ones(fakes: Path, weights: Fi
 
 
 def test_holes_are_read_from_no_device(fakes: Path, tmp_path: Path, sampler: Sampler) -> None:
-    header = json.dumps({"a": {"dtype": "U8", "shape": [4 * MIB], "data_offsets": [0, 4 * MIB]}}).encode()
-    file = tmp_path / "sparse.safetensors"
-    file.write_bytes(len(header).to_bytes(8, "little") + header)
-    os.truncate(file, 8 + len(header) + 4 * MIB)
-    found = files.users(file)
-    if file.stat().st_blocks * 512 > MIB or found.device is None:
-        pytest.skip("this filesystem keeps no holes, or its device is unknown")
+    found = with_holes(tmp_path)
     for loader in ("kvikio", "kvikio-compat"):
         got = loaded(found, f"{loader}-cold", sampler)
         assert got.verdict.path == "compat, not from the device"

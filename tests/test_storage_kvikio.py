@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -23,6 +22,8 @@ from iobench.storage.files import Files
 from iobench.storage.way import Way
 from iobench.timing.sampler import Sampler
 from iobench.units import MIB
+
+from weighing import with_holes
 
 CUPY = """
 import os, numpy
@@ -126,14 +127,7 @@ def test_on_an_overlay(weights: Files, loader: str) -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_a_file_with_holes(tmp_path: Path, loader: str) -> None:
-    header = json.dumps({"a": {"dtype": "U8", "shape": [4 * MIB], "data_offsets": [0, 4 * MIB]}}).encode()
-    file = tmp_path / "sparse.safetensors"
-    file.write_bytes(len(header).to_bytes(8, "little") + header)
-    os.truncate(file, 8 + len(header) + 4 * MIB)
-    found = files.users(file)
-    if file.stat().st_blocks * 512 > MIB or found.device is None:
-        pytest.skip("this filesystem keeps no holes, or its device is unknown")
-    got = loaded(found, f"{loader}-cold")
+    got = loaded(with_holes(tmp_path), f"{loader}-cold")
     assert got.verdict.path == "compat, not from the device"
     assert not got.verdict.proven
 

@@ -1,13 +1,19 @@
-"""A point of the weights probe, measured; what this machine can't do is skipped by its reason."""
+"""A point of the weights probe, measured, and an odd checkpoint; what a machine can't do is skipped by its reason."""
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from iobench import probe as probes
 from iobench.errors import IobenchError, Unavailable
+from iobench.storage import files
+from iobench.storage.files import Files
 from iobench.timing.sampler import Sampler
+from iobench.units import MIB
 
 WEIGHTS = probes.load("weights")
 
@@ -22,3 +28,15 @@ def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
         if "not cold" in str(reason):
             pytest.skip(str(reason))
         raise
+
+
+def with_holes(folder: Path) -> Files:
+    """Return a checkpoint of 4 MiB that is nothing but a hole."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [4 * MIB], "data_offsets": [0, 4 * MIB]}}).encode()
+    file = folder / "sparse.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(file, 8 + len(header) + 4 * MIB)
+    found = files.users(file)
+    if file.stat().st_blocks * 512 > MIB or found.device is None:
+        pytest.skip("this filesystem keeps no holes, or its device is unknown")
+    return found

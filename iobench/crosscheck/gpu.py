@@ -2,8 +2,8 @@
 
 A round runs nvbandwidth once with all its cases and measures iobench's counterpart of each, in an order that
 alternates. A row's ratio is the median over rounds of the two numbers of one round, with its interval; above 1
-iobench is the faster one. Rows whose ratios of three rounds lie on both sides of their bar, whatever their median, get
-six rounds more. Messages are 512 MiB, nvbandwidth's default, of which it is told. What iobench does
+iobench is the faster one. Rows whose interval after three rounds holds their bar, on whichever side their median lies,
+get six rounds more. Messages are 512 MiB, nvbandwidth's default, of which it is told. What iobench does
 otherwise: its buffers rotate over more than twice the L2 (not in the copy within a GPU, which is the same pair of
 buffers again and again in nvbandwidth).
 
