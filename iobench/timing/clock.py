@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -26,13 +27,22 @@ class Clock:
 
     @cached_property
     def call_cost(self) -> float:
-        """Seconds that one empty Python operation costs inside the timed loop."""
-        ops = 20000
-        return _loop(_nothing, ops) / ops
+        """Seconds that one empty Python operation costs inside the timed loop: the least of ten loops of 2,000."""
+        ops = 2000
+        return min(_loop(_nothing, ops) for _ in range(10)) / ops
+
+    @property
+    def need(self) -> float:
+        """Seconds that a sample takes at least where the clock's own cost is below 1 % of it."""
+        return self.cost / COST_FRACTION
 
     def batch(self, operation: Callable[[], Any]) -> int:
-        """Return how many operations one sample needs so that the clock's cost is below 1 %."""
-        need = self.cost / COST_FRACTION
+        """Return how many operations one sample needs so that the clock's cost is below 1 %.
+
+        One operation is timed only once, as it may take seconds: where the process was paused in it, 1 is returned
+        for an operation that is too short; ``more`` tells from its samples.
+        """
+        need = self.need
         ops = 1
         _loop(operation, 1)  # the first one alone may compile or fault pages in: it says nothing
         while ops < _MOST_OPS:
@@ -41,6 +51,16 @@ class Clock:
                 return ops
             ops = min(_MOST_OPS, max(ops * 2, int(ops * need / max(taken, 1e-9))))
         return ops
+
+    def more(self, sample: float, ops: int) -> int:
+        """Return how many operations a sample needs, now that one of ``ops`` takes typically ``sample`` seconds.
+
+        ``ops`` itself where that is nearly enough: the clock's cost is at most 2 % then.
+        """
+        if sample * 2 >= self.need:
+            return ops
+        without_clock = max(sample - self.cost, sample / 10)
+        return min(_MOST_OPS, math.ceil(ops * self.need / without_clock))
 
 
 def _nothing() -> None:

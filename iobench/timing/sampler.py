@@ -85,6 +85,19 @@ class Sampler:
         then. The clock's own cost is subtracted nowhere: a note says so where it is above 1 % of a sample.
         """
         ops = 1 if before else self.clock.batch(operation)
+        timed = self._host(operation, before, ops)
+        more = ops if before else self.clock.more(float(np.median(timed.seconds)), ops)
+        if more > ops:  # the process was paused while the batch was guessed
+            timed = self._host(operation, before, more)
+        if timed.ops > 1:
+            timed.notes.append(f"batched: {timed.ops} operations per sample, one is too short for the clock")
+        share = self.clock.cost / float(np.median(timed.seconds))
+        if share > COST_FRACTION:
+            timed.notes.append(f"the clock itself is {share:.0%} of each sample: one operation is too short for it")
+        return timed
+
+    def _host(self, operation: Callable[[], Any], before: Callable[[], Any] | None, ops: int) -> Timed:
+        """Collect samples of ``ops`` operations each by the host clock."""
         now = time.perf_counter_ns
 
         def run(count: int) -> list[float]:
@@ -98,13 +111,7 @@ class Sampler:
                 out.append((now() - start) * 1e-9)
             return out
 
-        timed = self.collect(lambda count: [run(count)], ops=ops)
-        if ops > 1:
-            timed.notes.append(f"batched: {ops} operations per sample, one is too short for the clock")
-        share = self.clock.cost / float(np.median(timed.seconds))
-        if share > COST_FRACTION:
-            timed.notes.append(f"the clock itself is {share:.0%} of each sample: one operation is too short for it")
-        return timed
+        return self.collect(lambda count: [run(count)], ops=ops)
 
     def collect(self, take: Callable[[int], Any], ops: int = 1) -> Timed:
         """Call ``take(count)`` -> [rank][count] seconds until the interval is narrow or time is up.
