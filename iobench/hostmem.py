@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
-import platform
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +25,6 @@ BASE, HUGE = "base", "huge"
 MOST_OF_MEMORY = 0.5  # a buffer takes at most this part of what is available
 _ENOUGH_HUGE = 0.95  # the part of a buffer that must lie on huge pages to call it so
 _MAP_HUGETLB = 0x40000
-_MOVE_PAGES = {"x86_64": 279, "aarch64": 239, "riscv64": 239, "ppc64le": 301, "s390x": 310}
-_PAGES_ASKED = 4096
 _THP = "sys/kernel/mm/transparent_hugepage"
 
 
@@ -211,47 +206,6 @@ def smaps_entry(text: str, address: int) -> dict[str, int]:
         elif inside and (counter := re.match(r"(\w+):\s+(\d+) kB", line)):
             entry[counter[1]] = int(counter[2]) * KIB
     return entry
-
-
-def nodes(data: NDArray[Any], root: Path = Path("/")) -> Counter[int] | None:
-    """Return NUMA node -> pages of a touched array, by move_pages or numa_maps; None where neither tells.
-
-    At most 4,096 pages, evenly spaced, are asked for.
-    """
-    page = os.sysconf("SC_PAGE_SIZE")
-    first = data.ctypes.data // page * page
-    count = (data.ctypes.data + data.nbytes - first + page - 1) // page
-    step = -(-count // _PAGES_ASKED)
-    return _moved(range(first, first + count * page, step * page)) or numa_maps(
-        _read(root / "proc/self/numa_maps") or "", data.ctypes.data
-    )
-
-
-def numa_maps(text: str, address: int) -> Counter[int] | None:
-    """Return node -> pages of the mapping in ``text`` (/proc/self/numa_maps) that holds ``address``."""
-    before: str | None = None
-    for line in text.splitlines():
-        start, _, rest = line.partition(" ")
-        if int(start, 16) > address:
-            break
-        before = rest
-    found = Counter({int(node): int(count) for node, count in re.findall(r"\bN(\d+)=(\d+)", before or "")})
-    return found or None
-
-
-def _moved(addresses: Sequence[int]) -> Counter[int] | None:
-    """Ask move_pages where pages lie (no move is asked for); None where the system call is not allowed."""
-    number = _MOVE_PAGES.get(platform.machine())
-    if number is None:
-        return None
-    count = len(addresses)
-    pages = (ctypes.c_void_p * count)(*addresses)
-    status = (ctypes.c_int * count)(*[-1] * count)
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    if call(ctypes.c_long(number), 0, ctypes.c_ulong(count), pages, None, status, 0) != 0:
-        return None
-    return Counter(node for node in status if node >= 0) or None
 
 
 def _read(file: Path) -> str | None:

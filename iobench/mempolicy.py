@@ -10,28 +10,27 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iobench import pageplaces, syscall
 from iobench.errors import Unavailable
 from iobench.topology.cpu import status_list
 from iobench.topology.sysfs import Tree
 from iobench.units import KIB, format_size
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 BIND, INTERLEAVE, WEIGHTED = "bind", "interleave", "weighted"
 WEIGHTS = "sys/kernel/mm/mempolicy/weighted_interleave"
-_MODES = {BIND: 2, INTERLEAVE: 3, WEIGHTED: 6}  # linux/mempolicy.h
+_DEFAULT, _MODES = 0, {BIND: 2, INTERLEAVE: 3, WEIGHTED: 6}  # linux/mempolicy.h
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
-_MOVE_PAGES = {"x86_64": 279, "aarch64": 239, "riscv64": 239, "ppc64le": 301, "s390x": 310}
 _MOST_NODES = 1024
-_MOST_ASKED = 1 << 16  # addresses per call of move_pages
 _NODE = "sys/devices/system/node"
 _SLACK = 0.1  # of all pages, by which an interleaved node's part may be off
 _MOST_OF_NODE = 0.5  # a node that runs out under a strict policy ends a process, and not always this one
+
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 270}
 
 MBind = Callable[[int, int, int, Sequence[int]], int]
 
@@ -140,40 +139,12 @@ def astray(policy: Policy, found: Placed, weight: Mapping[int, int] | None = Non
 
 def placed(data: NDArray[Any]) -> Placed:
     """Ask where every page of a touched array lies."""
-    from iobench import hostmem
-
-    page = os.sysconf("SC_PAGE_SIZE")
-    first = data.ctypes.data // page * page
-    count = (data.ctypes.data + data.nbytes - first + page - 1) // page
-    states = _states(first, count, page)
+    states = pageplaces.states(data)
     if states is not None:
         known = Counter(int(node) for node in states if node >= 0)
-        return Placed(known, count - known.total(), "move_pages")
-    text = Path("/proc/self/numa_maps")
-    try:
-        told = hostmem.numa_maps(text.read_text(encoding="utf-8", errors="replace"), data.ctypes.data)
-    except OSError:
-        told = None
-    return Placed(told, 0, "numa_maps") if told else Placed(unknown=count)
-
-
-def _states(first: int, count: int, page: int) -> NDArray[np.int32] | None:
-    """Return move_pages' status of each page (a node, or minus an error); None where it may not be called."""
-    import numpy as np
-
-    number = _MOVE_PAGES.get(platform.machine())
-    if number is None:
-        return None
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    addresses = first + page * np.arange(count, dtype=np.uint64)
-    status = np.full(count, -1, np.int32)
-    for start in range(0, count, _MOST_ASKED):
-        part, out = addresses[start : start + _MOST_ASKED], status[start : start + _MOST_ASKED]
-        pages, states = ctypes.c_void_p(part.ctypes.data), ctypes.c_void_p(out.ctypes.data)
-        if call(ctypes.c_long(number), 0, ctypes.c_ulong(part.size), pages, None, states, 0) != 0:
-            return None
-    return status
+        return Placed(known, states.size - known.total(), "move_pages")
+    told = pageplaces.numa_maps(data)
+    return Placed(told, 0, "numa_maps") if told else Placed(unknown=len(pageplaces.addresses(data)))
 
 
 def _mbind(address: int, nbytes: int, mode: int, nodes: Sequence[int]) -> int:
@@ -181,15 +152,38 @@ def _mbind(address: int, nbytes: int, mode: int, nodes: Sequence[int]) -> int:
     number = _MBIND.get(platform.machine())
     if number is None:
         return errno.ENOSYS
+    place, length, bits = ctypes.c_void_p(address), ctypes.c_ulong(nbytes), ctypes.c_ulong(_MOST_NODES + 1)
+    return _code(number, place, length, ctypes.c_long(mode), _mask(nodes), bits, ctypes.c_ulong(0))
+
+
+def bind_thread(nodes: Sequence[int]) -> int:
+    """Let what this thread touches from now on lie on ``nodes`` only, anywhere where there are none.
+
+    Calls set_mempolicy; returns 0 or the errno.
+    """
+    number = _SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        return errno.ENOSYS
+    if not nodes:
+        return _code(number, ctypes.c_long(_DEFAULT), None, ctypes.c_ulong(0))
+    return _code(number, ctypes.c_long(_MODES[BIND]), _mask(nodes), ctypes.c_ulong(_MOST_NODES + 1))
+
+
+def _code(number: int, *arguments: Any) -> int:
+    """Make a system call; return 0 or the errno."""
+    try:
+        syscall.call(number, *arguments)
+    except OSError as error:
+        return error.errno or errno.EINVAL
+    return 0
+
+
+def _mask(nodes: Sequence[int]) -> ctypes.Array[ctypes.c_ulong]:
+    """Return the kernel's bit mask of nodes."""
     mask = (ctypes.c_ulong * (_MOST_NODES // 64))()
     for node in nodes:
         mask[node // 64] |= 1 << node % 64
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    place, length, bits = ctypes.c_void_p(address), ctypes.c_ulong(nbytes), ctypes.c_ulong(_MOST_NODES + 1)
-    if call(ctypes.c_long(number), place, length, ctypes.c_long(mode), mask, bits, ctypes.c_ulong(0)) == 0:
-        return 0
-    return ctypes.get_errno()
+    return mask
 
 
 def _refusal(code: int, policy: Policy) -> str:

@@ -209,7 +209,7 @@ def measure(point: dict[str, Any], sampler: "Sampler") -> Samples:
 
 
 def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
-    from iobench import hostmem
+    from iobench import hostmem, pageplaces
     from iobench.kernels import streaming
     from iobench.kernels.team import pinned
 
@@ -227,7 +227,7 @@ def _stream(point: dict[str, Any], sampler: "Sampler") -> Samples:
         work.settle()
         timed = sampler.collect(lambda count: [work.take(count)], ops=work.repeats)
         work.check()
-        places = [hostmem.nodes(part.target) for part in work.parts]
+        places = [pageplaces.nodes(part.target) for part in work.parts]
         spread = _spread(policy, area) if policy else {}
         proof = _placement(sampler, team, pages, places, point["pages"])
         return Samples(
@@ -272,7 +272,7 @@ def _counted(work: "Streaming") -> dict[str, Any]:
 
 
 def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
-    from iobench import hostmem
+    from iobench import hostmem, pageplaces
     from iobench.kernels.chase import LINE
     from iobench.kernels.chasing import Chasing
     from iobench.kernels.team import pinned
@@ -288,7 +288,7 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
         loads = work.settle()
         timed = sampler.collect(lambda count: [work.take(loads, count)], ops=loads)
         work.check()
-        proof = _placement(sampler, team, pages, [hostmem.nodes(area.data)], point["pages"])
+        proof = _placement(sampler, team, pages, [pageplaces.nodes(area.data)], point["pages"])
         return Samples(
             timed=timed,
             nbytes=nbytes,
@@ -305,7 +305,7 @@ def _chase(point: dict[str, Any], sampler: "Sampler") -> Samples:
 
 
 def _walk(point: dict[str, Any], sampler: "Sampler") -> Samples:
-    from iobench import hostmem
+    from iobench import hostmem, pageplaces
     from iobench.kernels.team import pinned
     from iobench.kernels.walking import Walking
 
@@ -317,7 +317,7 @@ def _walk(point: dict[str, Any], sampler: "Sampler") -> Samples:
         hostmem.require(area, pages)
         work.settle()
         timed = sampler.collect(lambda count: [work.take(count)], ops=work.repeats)
-        proof = _placement(sampler, team, pages, [hostmem.nodes(part) for part in work.parts], point["pages"])
+        proof = _placement(sampler, team, pages, [pageplaces.nodes(part) for part in work.parts], point["pages"])
         return Samples(
             timed=timed,
             nbytes=nbytes,

@@ -168,13 +168,13 @@ def _samples(
 ) -> Samples:
     from statistics import median
 
-    from iobench import hostmem
+    from iobench import pageplaces
     from iobench.kernels.chase import LINE
     from iobench.placement import Placement
 
     cpus = (*stage.chase.team.cpus, *stage.team.cpus)
     affinity = [*stage.chase.team.affinity(), *stage.team.affinity()]
-    places = [hostmem.nodes(words) for words in (stage.chase.words, *work.parts)]
+    places = [pageplaces.nodes(words) for words in (stage.chase.words, *work.parts)]
     proof = Placement(topology, cpus, affinity, stage.pages, places, point["pages"])
     far = f", the load from CPUs of other nodes than CPU {cpus[0]}'s" if "loaders" in point else ""
     beside = about["load_bytes_per_s"] * median(timed.seconds[0]) / timed.ops

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +22,6 @@ Size:               2048 kB
 KernelPageSize:     2048 kB
 Rss:                   0 kB
 AnonHugePages:         0 kB
-"""
-NUMA_MAPS = """\
-7f0000000000 default anon=1024 dirty=1024 active=0 N0=1000 N1=24 kernelpagesize_kB=4
-7f0000400000 default file=/usr/lib/libN7=x.so mapped=2 N1=2 kernelpagesize_kB=4
-7f0000600000 default
 """
 
 
@@ -92,30 +86,6 @@ def test_smaps_entry_is_the_one_that_holds_the_address() -> None:
 def test_unknown_pages_stay_unknown(tmp_path: Path) -> None:
     area = hostmem.Buffer(np.zeros(4096, np.uint8), "huge", False)
     assert hostmem.inspect(area, tmp_path).huge_fraction is None
-
-
-def test_numa_maps() -> None:
-    assert hostmem.numa_maps(NUMA_MAPS, 0x7F0000001000) == Counter({0: 1000, 1: 24})
-    assert hostmem.numa_maps(NUMA_MAPS, 0x7F0000400000) == Counter({1: 2})
-    assert hostmem.numa_maps(NUMA_MAPS, 0x7F0000700000) is None
-    assert hostmem.numa_maps("", 1) is None
-
-
-def test_nodes_of_touched_memory() -> None:
-    data = np.ones(MIB, np.uint8)
-    found = hostmem.nodes(data)
-    if found is None:
-        pytest.skip("neither move_pages nor numa_maps tells where pages lie here")
-    assert sum(found.values()) >= MIB // 65536
-    assert all(node >= 0 for node in found)
-
-
-def test_nodes_fall_back_to_numa_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = np.ones(4096, np.uint8)
-    monkeypatch.setattr(hostmem.platform, "machine", lambda: "unheard-of")
-    assert hostmem.nodes(data, tmp_path) is None
-    _tree(tmp_path, {"proc/self/numa_maps": f"{data.ctypes.data // 4096 * 4096:x} default anon=2 N3=2\n"})
-    assert hostmem.nodes(data, tmp_path) == Counter({3: 2})
 
 
 def test_meminfo_counts_and_sizes(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from iobench import hostmem, mempolicy
+from iobench import hostmem, mempolicy, pageplaces
 from iobench.errors import Unavailable
 from iobench.mempolicy import BIND, INTERLEAVE, WEIGHTED, Placed, Policy
 from iobench.units import GIB, KIB, MIB
@@ -116,7 +117,7 @@ def test_an_untouched_page_is_unknown() -> None:
 
 
 def test_without_move_pages_the_mapping_as_a_whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mempolicy, "_MOVE_PAGES", {})
+    monkeypatch.setattr(pageplaces, "_MOVE_PAGES", {})
     data = np.ones(1 << 20, np.uint8)
     assert mempolicy.placed(data).method in ("numa_maps", "")
 
@@ -131,6 +132,26 @@ def test_placed_knows_whether_all_lies_where_it_should() -> None:
 def test_binding_to_a_node_that_is_not_there_is_refused_by_the_kernel_too() -> None:
     with hostmem.buffer(4096) as area:
         assert mempolicy._mbind(area.address, 4096, 2, (1023,)) in (errno.EINVAL, errno.EPERM, errno.ENOSYS)
+
+
+def test_a_thread_is_bound_and_let_go() -> None:
+    told: list[int] = []
+
+    def bound() -> None:
+        first = mempolicy.bind_thread((0,))
+        if first:
+            return
+        data = np.ones(64 * PAGE, np.uint8)
+        places = mempolicy.placed(data)
+        told.extend([first, int(places.known and not places.on((0,))), mempolicy.bind_thread((1023,))])
+        told.append(mempolicy.bind_thread(()))
+
+    thread = threading.Thread(target=bound)  # a policy is a thread's own
+    thread.start()
+    thread.join()
+    if not told:
+        pytest.skip("set_mempolicy is not allowed here")
+    assert told == [0, 0, errno.EINVAL, 0]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from iobench import hostmem, mempolicy, topology
+from iobench import hostmem, mempolicy, pageplaces, topology
 from iobench import probe as probes
 from iobench.errors import Unavailable, WrongData
 from iobench.kernels import chase, stream
@@ -171,7 +171,7 @@ def test_walks_that_do_not_fit_are_left_out() -> None:
 def test_the_path_is_proven_where_the_kernel_tells() -> None:
     with hostmem.buffer(4096) as area:
         area.data[:] = 1
-        tells = hostmem.inspect(area).kind() is not None and hostmem.nodes(area.data) is not None
+        tells = hostmem.inspect(area).kind() is not None and pageplaces.nodes(area.data) is not None
     result = measure(kernel="read", stores="plain", threads=1, pages="base", nbytes=64 * KIB)
     assert result.proven is tells
 

@@ -188,9 +188,9 @@ def _free(api: Any, ptr: int, device: Device) -> None:
 
 
 def _host_buffer(ptr: int, data: NDArray[np.uint8], pin: bool, node: int | None) -> HostBuffer:
-    from iobench import hostmem
+    from iobench import pageplaces
 
-    places = hostmem.nodes(data) if data.nbytes else None
+    places = pageplaces.nodes(data) if data.nbytes else None
     if node is not None and places is not None and set(places) != {node}:
         found = ", ".join(map(str, sorted(places)))
         raise Unavailable(f"host memory was asked for on NUMA node {node} and came to lie on node {found}")

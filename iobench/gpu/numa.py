@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 from collections.abc import Iterator
 
+from iobench import mempolicy
 from iobench.errors import Unavailable
 from iobench.topology.sysfs import Tree
-
-_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 270}
-_DEFAULT, _BIND = 0, 2
-_MOST_NODES = 1024
 
 
 @contextlib.contextmanager
@@ -40,20 +35,16 @@ def allocating_on(node: int | None, root: str = "/") -> Iterator[None]:
     elif node == 0 and not tree.exists("sys/devices/system/node", "node0"):
         yield  # a kernel without NUMA has one memory
     else:
-        _policy(_BIND, node)
+        _bind((node,))
         try:
             yield
         finally:
-            _policy(_DEFAULT, None)
+            _bind(())
 
 
-def _policy(mode: int, node: int | None) -> None:
-    number = _SET_MEMPOLICY.get(platform.machine())
-    mask = (ctypes.c_ulong * (_MOST_NODES // 64))()
-    if node is not None:
-        mask[node // 64] = 1 << (node % 64)
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    bits = ctypes.c_ulong(_MOST_NODES if node is not None else 0)
-    if number is None or call(ctypes.c_long(number), mode, mask if node is not None else None, bits) != 0:
-        raise Unavailable(f"memory of NUMA node {node} cannot be asked for: set_mempolicy is not allowed here")
+def _bind(nodes: tuple[int, ...]) -> None:
+    code = mempolicy.bind_thread(nodes)
+    if code:
+        raise Unavailable(
+            f"memory of NUMA node {', '.join(map(str, nodes))} cannot be asked for: set_mempolicy: {os.strerror(code)}"
+        )

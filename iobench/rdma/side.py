@@ -195,9 +195,9 @@ class Side:
         memory = endpoint.memory
         nodes: dict[str, int] | None = None
         if memory.data is not None:
-            from iobench import hostmem
+            from iobench import pageplaces
 
-            found = hostmem.nodes(memory.data)
+            found = pageplaces.nodes(memory.data)
             nodes = {str(node): count for node, count in sorted(found.items())} if found is not None else None
         return {
             "port": endpoint.port.name,

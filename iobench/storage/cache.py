@@ -13,6 +13,7 @@ import mmap
 import os
 from pathlib import Path
 
+from iobench import syscall
 from iobench.errors import IobenchError, Unavailable
 from iobench.storage.filesystem import filesystem_of
 
@@ -129,13 +130,13 @@ def _cachestat(fd: int) -> int | None:
         return None
     span = (ctypes.c_uint64 * 2)(0, 0)  # offset, length; 0 means to the end
     out = (ctypes.c_uint64 * 5)()  # nr_cache first
-    libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.syscall(
-        ctypes.c_long(_SYS_CACHESTAT), ctypes.c_uint(fd), ctypes.byref(span), ctypes.byref(out), ctypes.c_uint(0)
-    )
-    if failed and ctypes.get_errno() == errno.EPERM:
-        raise ResidencyUnknown(_FORBIDDEN)
-    return None if failed else int(out[0])
+    try:
+        syscall.call(_SYS_CACHESTAT, ctypes.c_uint(fd), ctypes.byref(span), ctypes.byref(out), ctypes.c_uint(0))
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise ResidencyUnknown(_FORBIDDEN) from error
+        return None
+    return int(out[0])
 
 
 def _mincore(fd: int, nbytes: int) -> bytes:
