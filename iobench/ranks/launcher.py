@@ -31,7 +31,8 @@ from iobench.ranks.spawn import Process, spawn
 
 START_SECONDS = 60.0  # a start imports large libraries, in every rank at once
 CALL_SECONDS = 30.0
-_GRACE_SECONDS = 0.5  # after the first failure: let the others' answers arrive, so that the cause is named
+_GRACE_SECONDS = 2.0  # after the first failure: let the others' answers arrive, so that the cause is named
+_REAP_SECONDS = 30.0  # between a rank's last pipe and its end lie microseconds, and whoever has the CPU meanwhile
 _END_SECONDS = 2.0
 _MOST_FAILED_STARTS = 2
 
@@ -97,13 +98,15 @@ class RankGroup:
         """Call ``method`` of the target's object in every rank at once; return the answers by rank.
 
         Arguments and answers are what JSON can hold. Raises RankFailed, or the WrongData, Unavailable or
-        UserError that a rank raised, within ``deadline`` seconds (and half a second of grace). The group
-        outlives only the latter, and only if every rank answered: then none is stuck in the operation.
+        UserError that a rank raised, within ``deadline`` seconds (and two of grace; as long again where a rank
+        does not even read). The group outlives only the latter, and only if every rank answered: then none is
+        stuck in the operation.
         """
         if not self._processes:
             self._start()
-        self._send({"call": method, "arguments": arguments})
-        return self._gather(self.call_seconds if deadline is None else deadline)
+        seconds = self.call_seconds if deadline is None else deadline
+        self._send({"call": method, "arguments": arguments}, seconds)
+        return self._gather(seconds)
 
     def durations(self, method: str, deadline: float | None = None, **arguments: Any) -> list[list[float]]:
         """Call ``method``, which answers a list of nanoseconds; return seconds as [rank][iteration]."""
@@ -116,7 +119,7 @@ class RankGroup:
         """End all ranks, orderly where they answer, by signal otherwise, and reap them."""
         if self._processes and any(process.popen.poll() is None for process in self._processes):
             with contextlib.suppress(OSError):
-                self._send({"call": ""})
+                self._send({"call": ""}, _END_SECONDS)
             self._wait(_END_SECONDS)
         self._kill()
 
@@ -145,7 +148,8 @@ class RankGroup:
     def _begin(self) -> None:
         for rank, process in enumerate(self._processes):
             start = {"target": self.target, "config": self.config}
-            _write(process, {**start, "pin": list(self.pins[rank]) if self.pins is not None else None})
+            pin = list(self.pins[rank]) if self.pins is not None else None
+            _write(process, {**start, "pin": pin}, self.start_seconds)
         self.cpus = self._gather(self.start_seconds)
 
     def _spawn(self, rank: int, shared_fd: int) -> Process:
@@ -170,10 +174,9 @@ class RankGroup:
         lead = self.lead if len(self.nodes) > 1 else "127.0.0.1"
         return place, self.nodes[place], {"MASTER_ADDR": lead, **{name: str(value) for name, value in values.items()}}
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], seconds: float) -> None:
         for process in self._processes:
-            with contextlib.suppress(BrokenPipeError):  # a dead rank: the gathering names it
-                _write(process, message)
+            _write(process, message, seconds)
 
     def _gather(self, seconds: float) -> list[Any]:
         """Return every rank's next answer; end the group and raise when one fails or is late."""
@@ -216,7 +219,7 @@ class RankGroup:
     def _death(self, rank: int) -> _Trouble:
         popen = self._processes[rank].popen
         with contextlib.suppress(subprocess.TimeoutExpired):
-            popen.wait(_END_SECONDS)
+            popen.wait(_REAP_SECONDS)
         code, doing = popen.returncode, self._state(rank)
         if code is None:
             return _Trouble(rank, "silent", f"closed its pipe while in {doing}")
@@ -291,11 +294,12 @@ def _kind(trouble: _Trouble) -> type[IobenchError]:
     return kind if isinstance(kind, type) and issubclass(kind, IobenchError) else RankFailed
 
 
-def _write(process: Process, message: dict[str, Any]) -> None:
-    """Write to a rank; give up on one that does not read, so that the gathering names it."""
+def _write(process: Process, message: dict[str, Any], seconds: float) -> None:
+    """Write to a rank; give up on one that reads nothing for ``seconds`` or is dead: the gathering names it."""
     data = json.dumps(message).encode() + b"\n"
-    while data and select.select([], [process.commands], [], _END_SECONDS)[1]:
-        data = data[os.write(process.commands, data) :]
+    with contextlib.suppress(BrokenPipeError):
+        while data and select.select([], [process.commands], [], seconds)[1]:
+            data = data[os.write(process.commands, data) :]
 
 
 @contextlib.contextmanager
