@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -11,12 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from iobench import __version__
 from iobench.errors import Unavailable, UserError
 from iobench.ranks import RankFailed, RankGroup, job, nodes
 from iobench.ranks.agent import Agent
 from iobench.ranks.job import Place
 from iobench.ranks.nodes import Job, Node
 from iobench.ranks.wire import Broken, Wire
+
+from processes import PATIENCE_SECONDS, eventually, gone
 
 TARGET = """
 import os, time
@@ -33,13 +38,12 @@ class Echo:
     def die(self):
         self.rank.state("its last act")
         if self.rank.rank == 3:
-            time.sleep(0.5)
             os.kill(os.getpid(), 9)
         return 0
     def sleep(self):
         self.rank.state("a long sleep")
         if self.rank.rank == 2:
-            time.sleep(600)
+            time.sleep(3600)
         return 0
     def large(self, count):
         return list(range(count))
@@ -68,22 +72,9 @@ def agent() -> Iterator[Agent]:
 @pytest.fixture
 def group(target: str, agent: Agent) -> Iterator[RankGroup]:
     two = (Node("node-1"), Node("node-2", "127.0.0.1", agent.port, "secret", {"NCCL_HOSTID": "second"}))
-    made = RankGroup(target, 4, nodes=two, call_seconds=120)
+    made = RankGroup(target, 4, nodes=two, start_seconds=PATIENCE_SECONDS, call_seconds=PATIENCE_SECONDS)
     yield made
     made.close()
-
-
-def gone(pid: int) -> bool:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_ranks_of_both_nodes_by_torchruns_contract(group: RankGroup) -> None:
@@ -127,9 +118,11 @@ def test_a_killed_rank_of_the_other_node_is_named_with_its_last_state(group: Ran
 def test_a_silent_rank_of_the_other_node_is_named_within_the_deadline(group: RankGroup) -> None:
     group.call("meet")
     start = time.monotonic()
-    with pytest.raises(RankFailed, match=r"rank 2 gave no answer within 5 s while in a long sleep"):
-        group.call("sleep", 5.0)
-    assert time.monotonic() - start < 60
+    group._send({"call": "sleep", "arguments": {}}, PATIENCE_SECONDS)
+    assert eventually(lambda: group._state(2) == "a long sleep")
+    with pytest.raises(RankFailed, match=r"rank 2 gave no answer within 0\.5 s while in a long sleep"):
+        group._gather(0.5)
+    assert time.monotonic() - start < 2 * PATIENCE_SECONDS
 
 
 def test_wrong_data_there_stays_wrong_data_here(group: RankGroup) -> None:
@@ -149,8 +142,11 @@ def test_a_node_that_goes_takes_its_ranks_with_it_and_is_said(group: RankGroup, 
 
 def test_nobody_listens_where_an_agent_was(agent: Agent) -> None:
     agent.close()
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", agent.port), 60)
+    with socket.socket() as keeper:  # so that nobody else can be there by now
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", agent.port))
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", agent.port), PATIENCE_SECONDS)
 
 
 def test_closing_the_group_ends_the_other_nodes_ranks(group: RankGroup) -> None:
@@ -159,11 +155,9 @@ def test_closing_the_group_ends_the_other_nodes_ranks(group: RankGroup) -> None:
     assert all(gone(pid) for pid in pids)
 
 
-def test_a_missing_agent_is_a_sentence(target: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as keeper:
-        port = keeper.getsockname()[1]
+def test_a_missing_agent_is_a_sentence(target: str, port: int) -> None:
     two = (Node("node-1"), Node("node-2", "127.0.0.1", port, "x"))
-    group = RankGroup(target, 2, nodes=two)
+    group = RankGroup(target, 2, nodes=two, start_seconds=PATIENCE_SECONDS)
     with pytest.raises(RankFailed, match="no agent answers on the rank's node"):
         group.call("who")
     group.close()
@@ -179,17 +173,15 @@ def test_a_missing_agent_is_a_sentence(target: str) -> None:
         b'{"token": "secret", "group": 3, "environment": {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}}\n',
     ],
 )  # fmt: skip
-def test_an_agent_starts_nothing_for_strangers(agent: Agent, sent: bytes) -> None:
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+def test_an_agent_starts_nothing_for_strangers(agent: Agent, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr("iobench.ranks.agent.spawn", lambda *arguments: started.append(arguments))
     with socket.create_connection(("127.0.0.1", agent.port)) as stranger:
         stranger.sendall(sent)
         stranger.shutdown(socket.SHUT_WR)
-        stranger.settimeout(60)
+        stranger.settimeout(PATIENCE_SECONDS)
         assert stranger.recv(100) == b""
-    if children.exists():
-        assert all(
-            "iobench.ranks" not in Path(f"/proc/{pid}/cmdline").read_text() for pid in children.read_text().split()
-        )
+    assert started == []
 
 
 def test_a_message_without_end_is_refused() -> None:
@@ -197,11 +189,18 @@ def test_a_message_without_end_is_refused() -> None:
     sender, receiver = Wire.__new__(Wire), Wire.__new__(Wire)
     for wire, end in ((sender, one), (receiver, other)):
         wire.connection, wire._lock, wire._rest = end, threading.Lock(), b""
-    threading.Thread(target=lambda: one.sendall(b"x" * 100_000), daemon=True).start()
+
+    def endless() -> None:
+        with contextlib.suppress(OSError):  # the receiver goes
+            one.sendall(b"x" * 10_000_000)
+
+    thread = threading.Thread(target=endless)
+    thread.start()
     with pytest.raises(Broken, match="more than 1000 bytes"):
         receiver.receive(1000)
-    one.close()
     other.close()
+    thread.join()
+    one.close()
 
 
 # --- the launchers
@@ -262,7 +261,7 @@ def test_first_host_of_a_slurm_list(text: str, first: str) -> None:
 
 def connected(port: int) -> socket.socket:
     """Connect to who will soon listen there."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))
@@ -272,13 +271,17 @@ def connected(port: int) -> socket.socket:
             time.sleep(0.05)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as keeper:
-        return int(keeper.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port on which nobody listens yet, and that the kernel gives to nobody else meanwhile."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield int(keeper.getsockname()[1])
 
 
-def test_lead_and_followers_find_each_other_and_end_together(target: str) -> None:
-    port, said, ended = free_port(), [], []
+def test_lead_and_followers_find_each_other_and_end_together(target: str, port: int) -> None:
+    said, ended = [], []
     places = [Place("torchrun", node, 3, 0, "127.0.0.1", port) for node in range(3)]
 
     def follower(at: Place) -> None:
@@ -293,25 +296,26 @@ def test_lead_and_followers_find_each_other_and_end_together(target: str) -> Non
         environment: dict[str, str] = {}
         made.export(environment)
         assert nodes.current(environment) == made
-        group = RankGroup(target, 3, nodes=made.nodes, lead=made.lead)
+        patient = {"start_seconds": PATIENCE_SECONDS, "call_seconds": PATIENCE_SECONDS}
+        group = RankGroup(target, 3, nodes=made.nodes, lead=made.lead, **patient)
         time.sleep(job._KNOCK_SECONDS + 0.5)  # an agent waits for as long as the job lasts
         assert [answer["GROUP_RANK"] for answer in group.call("who")] == ["0", "1", "2"]
         group.close()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     assert sorted(ended) == [1, 2]
 
 
-def test_a_node_that_does_not_come_is_named() -> None:
+def test_a_node_that_does_not_come_is_named(port: int) -> None:
     with (
         pytest.raises(UserError, match=r"node 1 of 2 did not come within 0\.3 s"),
-        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", free_port()), lambda _: None, 0.3),
+        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, 0.3),
     ):
         pass
 
 
-def test_another_version_is_refused() -> None:
-    port = free_port()
+def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_HELLO_SECONDS", PATIENCE_SECONDS)
 
     def stranger() -> None:
         with connected(port) as link:
@@ -321,32 +325,36 @@ def test_another_version_is_refused() -> None:
     threading.Thread(target=stranger, daemon=True).start()
     with (
         pytest.raises(UserError, match=r"node 1 runs iobench 0\.0\.0"),
-        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, 120),
+        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, PATIENCE_SECONDS),
     ):
         pass
 
 
-def test_garbage_on_the_port_is_turned_away_and_the_wait_goes_on() -> None:
-    port = free_port()
+def test_garbage_on_the_port_is_turned_away_and_the_wait_goes_on(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_HELLO_SECONDS", PATIENCE_SECONDS)
+    answers = []
 
     def strangers() -> None:
         for sent in (b"GET / HTTP/1.0\r\n\r\n", b'{"node": 7, "port": 1}\n', b"\xff\n", b'{"node": true}\n'):
             with connected(port) as link:
                 link.sendall(sent)
                 link.shutdown(socket.SHUT_WR)
-                link.recv(10)
+                answers.append(link.recv(10))
+        with connected(port) as link:
+            link.sendall(json.dumps({"iobench": __version__, "node": 1, "port": 4}).encode() + b"\n")
+            link.recv(100)
 
-    threading.Thread(target=strangers, daemon=True).start()
-    with (
-        pytest.raises(UserError, match="node 1 of 2 did not come within 1 s"),
-        job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, 1),
-    ):
-        pass
+    thread = threading.Thread(target=strangers)
+    thread.start()
+    with job.lead(Place("srun", 0, 2, 0, "127.0.0.1", port), lambda _: None, PATIENCE_SECONDS) as made:
+        assert answers == [b""] * 4
+        assert [(node.name, node.port) for node in made.nodes] == [("node-1", 0), ("node-2", 4)]
+    thread.join()
 
 
-def test_a_missing_lead_is_said() -> None:
+def test_a_missing_lead_is_said(port: int) -> None:
     with pytest.raises(UserError, match=r"the first node does not answer at 127\.0\.0\.1:"):
-        job.follow(Place("srun", 1, 2, 0, "127.0.0.1", free_port()), lambda _: None, 0.3)
+        job.follow(Place("srun", 1, 2, 0, "127.0.0.1", port), lambda _: None, 0.3)
 
 
 def test_fewer_nodes_than_asked_for() -> None:
