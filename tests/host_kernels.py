@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,16 @@ from iobench.kernels import gpu as kernels
 HERE = Path(__file__).resolve().parent
 
 
+def needs_compiler(folder: Path) -> str:
+    """Return the C++ compiler; skip where there is none, or where nothing in ``folder`` may be executed."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler (g++ or clang++)")
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        pytest.skip(f"{folder} is mounted noexec: what is built there can't be loaded; set TMPDIR")
+    return compiler
+
+
 def build(
     folder: Path, file: str, driver: str, replace: tuple[str, str] | None = None, before: str = ""
 ) -> ctypes.CDLL:
@@ -20,9 +31,7 @@ def build(
 
     ``before`` is C++ that stands ahead of the kernels: what takes the place of PTX.
     """
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("needs a C++ compiler (g++ or clang++)")
+    compiler = needs_compiler(folder)
     text = kernels.source(file).read_text(encoding="utf-8")
     if replace:
         assert text.count(replace[0]) >= 1, f"{file}.cu no longer holds {replace[0]!r}"
