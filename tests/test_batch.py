@@ -35,7 +35,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(changes=st.lists(st.tuples(st.integers(1, 20), st.sampled_from(sorted(Line.__dataclass_fields__)),
                                   st.sampled_from(ODD)), max_size=3))  # fmt: skip
 def test_any_change_of_any_field_is_read_as_line_by_line(

@@ -102,7 +102,9 @@ def lines(draw: st.DrawFn) -> Line:
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=40
+)
 @given(written=st.lists(lines(), max_size=4))
 def test_what_is_written_is_read(tmp_path: Path, written: list[Line]) -> None:
     path = write(tmp_path, HEADER.to_json(), *(item.to_json() for item in written), "")
@@ -274,7 +276,9 @@ SAMPLE = "\n".join(
 ).encode()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=250)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=250
+)
 @given(
     edits=st.lists(
         st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 3), st.binary(min_size=1, max_size=4)),
@@ -292,7 +296,9 @@ def test_any_mutation_is_read_or_refused(tmp_path: Path, edits: list[tuple[int, 
         use(read(path))
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(name=st.sampled_from(sorted(asdict(line()))), value=JSON_VALUE)
 def test_any_json_value_in_any_field_is_read_or_refused(tmp_path: Path, name: str, value: Any) -> None:
     path = write(tmp_path, HEADER.to_json(), changed(**{name: value}), "")
