@@ -383,7 +383,7 @@ def test_summary_rows_have_the_columns_and_only_text() -> None:
 
 
 def test_show_prints_the_rows_and_the_warnings() -> None:
-    console = Console(file=io.StringIO(), width=140)
+    console = Console(file=io.StringIO(), width=140, force_terminal=False)
     report.show(console, demo_run())
     said = console.file.getvalue()  # type: ignore[attr-defined]
     for words_ in ("Pointer chase", "L1d", "1.20 ns", "points: 34 ok, 1 wrong", "checksum of shard 2 differs"):
@@ -394,7 +394,7 @@ def test_show_prints_the_rows_and_the_warnings() -> None:
 
 def test_show_takes_brackets_as_text() -> None:
     run = run_of(lines("dram", {"kernel": "[red]x[/red]"}, 1e-3, status="suspect", reason="[bold]busy[/bold] [/x]"))
-    console = Console(file=io.StringIO(), width=140)
+    console = Console(file=io.StringIO(), width=140, force_terminal=False)
     report.show(console, run)
     assert "[bold]busy[/bold] [/x]" in console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -402,7 +402,7 @@ def test_show_takes_brackets_as_text() -> None:
 def test_show_models_prints_parameters_findings_and_what_has_none() -> None:
     run = run_of(hockney("allreduce", [8 << n for n in range(10)], 20 * US, GB) + hockney("weights", [8], 1e-5, GB))
     run.header.probes["weights"]["models"] = [{"kind": "hockney"}]
-    console = Console(file=io.StringIO(), width=160)
+    console = Console(file=io.StringIO(), width=160, force_terminal=False)
     report.show_models(console, run)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert "hockney" in said

@@ -14,6 +14,7 @@ from iobench.rdma.pairing import cpus_near
 from iobench.record import Run
 from iobench.topology import logs
 from iobench.topology.graph import Topology
+from tests.conftest import cli_environment
 
 
 def graph(text: str) -> Topology:
@@ -190,4 +191,4 @@ def test_logs_leave_the_package_as_it_is() -> None:
         "from iobench.topology import logs; logs.merge(['']); import iobench.topology as t; assert t.discover.__name__"
     )
     code += " == 'discover' and callable(t.discover)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, env=cli_environment())
