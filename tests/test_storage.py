@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from iobench import hostmem
 from iobench.errors import IobenchError, Unavailable, UserError, WrongData
-from iobench.storage import cache, device, filesystem, layout, make, plan, proof, read, ring, target, verify
+from iobench.storage import cache, cufile, device, filesystem, layout, make, plan, proof, read, ring, target, verify
 from iobench.storage.device import Counted
 from iobench.storage.filesystem import Filesystem, filesystem_of
 from iobench.storage.mapped import mapped
-from iobench.units import MIB
+from iobench.units import KIB, MIB
 
 EXT4, TMPFS, OVERLAY, NFS = (Filesystem(name) for name in ("ext4", "tmpfs", "overlay", "nfs"))
 
@@ -45,6 +47,15 @@ def residency(fd: int) -> float:
         return cache.resident_fraction(fd)
     except cache.ResidencyUnknown as reason:
         pytest.skip(str(reason))
+
+
+def brought(step: Callable[[list[int]], float], fds: list[int]) -> float:
+    """Throw files out of the page cache or read them into it; skip where the filesystem or short memory forbids it."""
+    residency(fds[0])
+    try:
+        return step(fds)
+    except IobenchError as reason:
+        pytest.skip(f"this filesystem keeps its pages or has none, or memory is short: {reason}")
 
 
 # The checkpoint that the probe makes
@@ -84,7 +95,10 @@ def test_the_bytes_do_not_compress_and_no_block_comes_twice(tmp_path: Path) -> N
 def test_a_header_describes_a_file_of_any_size(nbytes: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.getbasetemp() / "sized.safetensors"
     file.write_bytes(make.header(nbytes))
-    os.truncate(file, nbytes)  # the rest is a hole
+    try:
+        os.truncate(file, nbytes)  # the rest is a hole
+    except OSError as error:
+        pytest.skip(f"no file of {nbytes} bytes in the temporary folder: {error.strerror}")
     assert layout.read_layout(file).notes == ()
     file.unlink()
 
@@ -284,14 +298,10 @@ def test_a_block_that_the_disk_does_not_take_is_unavailable(
 
 def test_evicted_and_warmed_files_are_proven_so(disk: Path, weights: make.Made) -> None:
     with read.opened(weights.checkpoint) as fds:
-        residency(fds[0])
-        try:
-            assert cache.evict(fds) <= cache.COLD_FRACTION
-        except IobenchError as reason:
-            pytest.skip(f"this filesystem keeps its pages: {reason}")
+        assert brought(cache.evict, fds) <= cache.COLD_FRACTION
         assert max(map(residency, fds)) <= cache.COLD_FRACTION
-        assert cache.warm(fds) >= cache.WARM_FRACTION
-        assert min(map(residency, fds)) == 1.0
+        assert brought(cache.warm, fds) >= cache.WARM_FRACTION
+        assert min(map(residency, fds)) > 0.9  # memory may be short a moment later
 
 
 def test_cachestat_and_mincore_agree(disk: Path, weights: make.Made) -> None:
@@ -300,8 +310,13 @@ def test_cachestat_and_mincore_agree(disk: Path, weights: make.Made) -> None:
             pytest.skip("cachestat does not answer here (Linux 6.5, not on overlay)")
         nbytes = os.fstat(fds[0]).st_size
         for step in (cache.evict, cache.warm):
-            step(fds)
-            assert sum(page & 1 for page in cache._mincore(fds[0], nbytes)) == cache._cachestat(fds[0])
+            brought(step, fds)
+            before = cache._cachestat(fds[0])
+            pages = sum(page & 1 for page in cache._mincore(fds[0], nbytes))
+            after = cache._cachestat(fds[0])
+            assert before is not None
+            assert after is not None
+            assert min(before, after) <= pages <= max(before, after)  # memory may be short in between
 
 
 def test_cachestat_is_not_believed_on_overlay(weights: make.Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,16 +324,15 @@ def test_cachestat_is_not_believed_on_overlay(weights: make.Made, monkeypatch: p
     with read.opened(weights.checkpoint) as fds:
         assert cache._cachestat(fds[0]) is None
         assert cache.residency_source(fds[0]) == "mincore"
-        cache.read_through(fds[0])
-        assert residency(fds[0]) == 1.0
+        assert brought(cache.warm, fds) >= cache.WARM_FRACTION
+        assert residency(fds[0]) > 0.9
 
 
 def test_a_file_that_stays_in_the_cache_is_not_called_cold(weights: make.Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
     with read.opened(weights.checkpoint) as fds:
-        residency(fds[0])
-        cache.warm(fds)
-        with pytest.raises(IobenchError, match=r"not cold: 100\.0%"):
+        brought(cache.warm, fds)
+        with pytest.raises(IobenchError, match=r"not cold: (100\.0|9\d\.\d)%"):
             cache.evict(fds)
 
 
@@ -340,6 +354,8 @@ def test_tmpfs_can_not_be_cold() -> None:
     shm = Path("/dev/shm")
     if not (shm.is_dir() and os.access(shm, os.W_OK) and filesystem_of(shm).name == "tmpfs"):
         pytest.skip("no writable tmpfs at /dev/shm")
+    if shutil.disk_usage(shm).free < 16 * MIB:
+        pytest.skip("no room in /dev/shm")
     with make.made(shm, MIB, 1) as found, read.opened(found.checkpoint) as fds:
         residency(fds[0])
         with pytest.raises(IobenchError, match="not cold"):
@@ -372,15 +388,34 @@ def test_statx_gives_the_stricter_of_both_alignments() -> None:
     assert filesystem.judge(EXT4, errno.EACCES, 0, 0, 0).reason == "ext4 refuses O_DIRECT (Permission denied)"
 
 
-def test_without_statx_a_trial_read_decides(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("taken", "alignment"), [((512, 4096), 512), ((4096,), 4096), ((), 0)], ids=["sectors", "pages", "none"]
+)
+def test_without_statx_a_trial_read_decides(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, taken: tuple[int, ...], alignment: int
+) -> None:
     (disk / "f").write_bytes(bytes(8192))
-    told = filesystem.direct_access(disk / "f")
+    monkeypatch.setattr(filesystem, "_dio_align", lambda fd: (0, 0, 0))
+    monkeypatch.setattr(filesystem, "_reads", lambda fd, view: len(view) in taken)
+    tried = filesystem.direct_access(disk / "f")
+    if tried.source == "open":
+        pytest.skip(tried.reason)
+    assert (tried.alignment, tried.source, tried.possible) == (alignment, "trial read", bool(taken))
+    assert tried.possible or "its reads fail" in tried.reason
+
+
+def test_trial_reads_that_work_are_believed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (disk / "f").write_bytes(bytes(8192))
     monkeypatch.setattr(filesystem, "_dio_align", lambda fd: (0, 0, 0))
     tried = filesystem.direct_access(disk / "f")
-    assert tried.possible == told.possible
-    if told.possible:
-        assert tried.source == "trial read"
-        assert tried.alignment >= told.alignment or told.source == "trial read"
+    if not tried.possible:
+        pytest.skip(tried.reason)
+    fd = os.open(disk / "f", os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, 2 * tried.alignment) as page, memoryview(page)[tried.alignment :] as part:
+            assert os.preadv(fd, [part], 0) == tried.alignment
+    finally:
+        os.close(fd)
 
 
 def test_the_type_is_read_from_the_kernel() -> None:
@@ -470,21 +505,18 @@ def test_a_device_that_sysfs_does_not_know_is_none(tmp_path: Path) -> None:
 
 def test_cold_reads_are_seen_by_both_counters(disk: Path, weights: make.Made) -> None:
     where = device.device_of(weights.checkpoint.path)
-    with read.opened(weights.checkpoint) as fds:
-        residency(fds[0])
-        try:
-            cache.evict(fds)
-        except IobenchError as reason:
-            pytest.skip(str(reason))
-        before = device.count(where)
-        cache.warm(fds)
-        moved = device.count(where).since(before)
-    if where is None:
+    if where is None or not filesystem_of(weights.checkpoint.path).is_storage:
         pytest.skip("no block device behind the temporary folder")
+    with read.opened(weights.checkpoint) as fds:
+        brought(cache.evict, fds)
+        before = device.count(where)
+        brought(cache.warm, fds)
+        moved = device.count(where).since(before)
+    if moved.device == 0:
+        pytest.skip(f"{where.name} counts nothing (iostats are off)")
     assert moved.device is not None
     assert moved.device >= weights.checkpoint.nbytes
-    if moved.process is not None:
-        assert weights.checkpoint.nbytes <= moved.process <= 1.2 * weights.checkpoint.nbytes
+    assert moved.process is None or moved.process >= weights.checkpoint.nbytes
 
 
 def test_the_smaller_counter_counts() -> None:
@@ -521,9 +553,29 @@ def test_the_smaller_counter_counts() -> None:
     ],
 )
 def test_the_path_follows_the_counters(method: str, moved: Counted, kind: Filesystem, path: str, proven: bool) -> None:
-    verdict = proof.judge(method, 1000, moved, kind, 1.0 if method.endswith("warm") else None)
+    """The table's figures are per mille of 1,000 MiB."""
+    found = Counted(*(None if count is None else count * MIB for count in (moved.device, moved.process)))
+    verdict = proof.judge(method, 1000 * MIB, found, kind, 1.0 if method.endswith("warm") else None)
     assert (verdict.path, verdict.proven) == (path, proven)
     assert proven or verdict.notes
+
+
+@pytest.mark.parametrize(
+    ("asked", "read_beside", "path"),
+    [
+        (2 * MIB, 512 * KIB, "page cache"),
+        (2 * MIB, 513 * KIB, "page cache and device"),
+        (100 * MIB, 2 * MIB, "page cache"),
+        (100 * MIB, 3 * MIB, "page cache and device"),
+    ],
+)
+def test_pages_of_the_process_itself_are_not_those_of_the_file(asked: int, read_beside: int, path: str) -> None:
+    """Who loads 2 MiB out of the page cache may have pages of his own libraries read for the first time."""
+    moved = Counted(read_beside, read_beside)
+    assert proof.judge("buffered-warm", asked, moved, EXT4, 1.0).path == path
+    wanted = "compat, from the page cache" if path == "page cache" else "compat, from the device and the page cache"
+    assert cufile.judge(asked, moved, None, {"posix": asked}, None, 1.0).path == wanted
+    assert proof.judge("direct", asked, moved, EXT4).path == "O_DIRECT, not from the device"
 
 
 def test_amplification_is_told_from_neighbours() -> None:

@@ -23,7 +23,7 @@ from iobench.storage.way import Way
 from iobench.timing.sampler import Sampler
 from iobench.units import MIB
 
-from weighing import with_holes
+from weighing import skip_without_cache, with_holes
 
 CUPY = """
 import os, numpy
@@ -87,11 +87,14 @@ def weights(tmp_path: Path) -> Iterator[Files]:
 def loaded(weights: Files, method: str, **more: Any) -> Any:
     sampler = Sampler(budget=0.05, max_samples=10)
     try:
-        return through.load(weights, Way(method, 2, 64 << 10, **more), "gpu", sampler)
+        return through.load(weights, Way(method, 2, 64 << 10, **more), "gpu", sampler, deadline=900.0)
     except (cache.ResidencyUnknown, Unavailable) as reason:
         if "kvikio" in str(reason):
             raise
         pytest.skip(str(reason))
+    except IobenchError as reason:
+        skip_without_cache(reason)
+        raise
 
 
 @pytest.mark.parametrize("loader", LOADERS)
@@ -111,6 +114,8 @@ def test_on_tmpfs(loader: str) -> None:
     shm = Path("/dev/shm")
     if not (shm.is_dir() and os.access(shm, os.W_OK) and filesystem.filesystem_of(shm).name == "tmpfs"):
         pytest.skip("no writable tmpfs at /dev/shm")
+    if shutil.disk_usage(shm).free < 16 * MIB:
+        pytest.skip("no room in /dev/shm")
     with files.own(shm, 2 * MIB, 1) as found:
         verdict = loaded(found, f"{loader}-warm").verdict
     assert verdict.path.startswith("compat")

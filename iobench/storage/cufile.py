@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iobench.storage.device import Counted
-from iobench.storage.proof import Verdict
+from iobench.storage.proof import Verdict, few
 from iobench.units import MIB
 
 STATS = "proc/driver/nvidia-fs/stats"
@@ -135,9 +135,9 @@ def _origin(asked: int, moved: Counted, resident: float | None) -> str:
     """Say where bytes that were read by POSIX calls came from: those of holes come from nowhere."""
     if moved.device is None:
         return "from an unknown device"
-    share = (moved.least or 0) / asked
-    if share >= _ALL:
+    least = moved.least or 0
+    if least >= _ALL * asked:
         return "from the device"
     if resident is not None and resident < _NONE:
-        return _NOWHERE[0] if share <= _NONE else _NOWHERE[1]
-    return "from the page cache" if share <= _NONE else "from the device and the page cache"
+        return _NOWHERE[0] if few(least, asked) else _NOWHERE[1]
+    return "from the page cache" if few(least, asked) else "from the device and the page cache"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from iobench.storage.device import Counted
 from iobench.storage.filesystem import NOT_STORAGE, Filesystem
+from iobench.units import KIB
 
 O_DIRECT = "o_direct"
 PAGE_CACHE = "page cache"
@@ -13,6 +14,7 @@ DEVICE_VIA_CACHE = "device via page cache"
 
 _ALL = 0.98  # at least this part of the bytes came from the device
 _NONE = 0.02  # at most this part did
+_FAULTS = 512 * KIB  # that a process may read beside: pages of its own programs, touched for the first time or again
 _AMPLIFIED = 1.1
 
 
@@ -30,6 +32,11 @@ def onto(verdict: Verdict, bounced: bool, target: str) -> Verdict:
     if target == "host":
         return replace(verdict, path=f"{verdict.path} + bounce") if bounced else verdict
     return replace(verdict, path=f"{verdict.path} + {'bounce' if bounced else 'copy'} to {target}")
+
+
+def few(moved: int, asked: int) -> bool:
+    """Whether what was read from the device is next to nothing of the bytes asked, or no more than page faults are."""
+    return moved <= max(_NONE * asked, _FAULTS)
 
 
 def judge(method: str, asked: int, moved: Counted, filesystem: Filesystem, resident: float | None = None) -> Verdict:
@@ -86,7 +93,7 @@ def _from_device(label: str, how: str, asked: int, moved: Counted, filesystem: F
 
 def _warm(asked: int, moved: Counted, filesystem: Filesystem, resident: float | None) -> Verdict:
     own = moved.process if moved.process is not None else moved.device
-    if own is not None and own > _NONE * asked:
+    if own is not None and not few(own, asked):
         return Verdict(
             "page cache and device", False, [f"warm, yet {own / asked:.1%} of the bytes came from the device"]
         )

@@ -151,7 +151,7 @@ def judge(loads: Loads) -> proof.Verdict:
     asked, warm, verdict = loads.stage.nbytes, loads.claims_warm, judge_own(loads)
     if not warm and verdict.proven and loads.after and max(loads.after) < _PAST:
         verdict = proof.Verdict(PAST, True, verdict.notes)
-    elif warm and loads.devices and min(*loads.devices, *loads.processes) >= _ALL * asked:
+    elif warm and loads.devices and min([*loads.devices, *loads.processes]) >= _ALL * asked:
         verdict = proof.Verdict(PAST, True, ["the files lay in the page cache, and the loader read the device anyway"])
     return proof.onto(verdict, False, loads.stage.target.name)
 

@@ -19,6 +19,9 @@ from iobench.paths import source_root
 from iobench.storage.beside.loaders import Order
 
 _LAST_WORDS = 300
+_GONE_SECONDS = (
+    60.0  # for a process that has closed its pipes to be gone, on a busy machine or while its core is written
+)
 _MODULE = "iobench.storage.beside.child"
 
 
@@ -109,7 +112,7 @@ class Beside:
 
     def _ending(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=_GONE_SECONDS)
         code = self._process.returncode
         how = f"killed by signal {-code}" if code and code < 0 else f"exit status {code}"
         self._words.seek(0)
