@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import platform
+import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from iobench import hostmem
-from iobench.errors import IobenchError, Unavailable
+from iobench.errors import IobenchError, Unavailable, WrongData
 from iobench.storage import aio, files, flight, load, plan, read, ring, target, uring, verify
 from iobench.storage.files import Files
 from iobench.storage.flight import Reads
@@ -32,9 +37,11 @@ def weights(tmp_path: Path) -> Iterator[Files]:
 
 
 def need(engine: str) -> None:
+    """Skip where the engine can't be had: four at once of the largest that a test wants."""
     try:
-        with flight.reads(engine, 1):
-            pass
+        with contextlib.ExitStack() as stack:
+            for _ in range(4):
+                stack.enter_context(flight.reads(engine, 16))
     except Unavailable as reason:
         pytest.skip(str(reason))
 
@@ -74,8 +81,11 @@ def test_whole_files_arrive_at_their_places(
 @pytest.mark.parametrize("engine", QUEUES)
 @pytest.mark.parametrize("what", [plan.WHOLE, plan.TENSORS, plan.SLICES])
 @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (2, 3)])
-def test_the_ring_brings_every_part(weights: Files, engine: str, what: str, threads: int, depth: int) -> None:
+def test_the_ring_brings_every_part(
+    weights: Files, engine: str, what: str, threads: int, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need(engine)
+    monkeypatch.setattr(ring, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     wanted = plan.plan(weights.checkpoint, what, 1, 2)
     try:
         alignment = read.alignment_of(weights.checkpoint, 64 * KIB)
@@ -263,6 +273,27 @@ def test_processors_that_python_can_not_order_are_refused(monkeypatch: pytest.Mo
     for engine in QUEUES:
         with pytest.raises(Unavailable, match="-a engine=preadv"), flight.reads(engine, 1):
             pass
+
+
+def test_an_error_is_heard_when_every_thread_has_ended() -> None:
+    """The files and the memory that the others read into go with it."""
+    begun, ended = threading.Event(), []
+
+    def work(queue: deque[int], number: int) -> None:
+        if number == 0:
+            begun.wait()
+            raise WrongData("of the first")
+        for one in read.until_empty(queue):
+            begun.set()
+            time.sleep(0.2)
+            ended.append(one)
+
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(WrongData, match="of the first"):
+            read.spread(work, range(1000), pool, 2)
+        before = list(ended)
+    assert ended == before, "a thread went on"
+    assert len(ended) < 1000, "nothing more is begun after an error"
 
 
 def test_every_thread_of_a_pool_is_started() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,8 +138,9 @@ class Recorder:
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_copies_overlap_reads_and_are_waited_for(made: make.Made, depth: int) -> None:
+def test_copies_overlap_reads_and_are_waited_for(made: make.Made, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies that happen as late as a stream may run them still bring every byte."""
+    monkeypatch.setattr(ring, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     wanted = plan.files(made.checkpoint)
     into = np.zeros(wanted.room, np.uint8)
     with target.slots(2, depth, 4096) as slots, ThreadPoolExecutor(2) as pool, read.opened(made.checkpoint) as fds:

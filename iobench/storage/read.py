@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,13 +184,24 @@ def start_threads(pool: ThreadPoolExecutor, threads: int) -> None:
 
 
 def spread(work: Work, todo: Sequence[Any], pool: ThreadPoolExecutor, threads: int) -> None:
-    """Let ``threads`` threads empty one queue; the first error of any is raised."""
+    """Let ``threads`` threads empty one queue; the first error of any is raised once all have ended.
+
+    Whoever hears of it may close the files and let the memory go that the others still read into.
+    """
     queue = deque(todo)
     if threads == 1:
         work(queue, 0)
         return
-    for future in [pool.submit(work, queue, number) for number in range(threads)]:
-        future.result()
+    futures: list[Future[None]] = []
+    try:
+        for number in range(threads):
+            futures.append(pool.submit(work, queue, number))
+        for future in futures:
+            future.result()
+    except BaseException:
+        queue.clear()  # nobody begins anything more
+        wait(futures)
+        raise
 
 
 def until_empty(queue: deque[Any]) -> Iterator[Any]:
