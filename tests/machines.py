@@ -125,6 +125,15 @@ GEN3, GEN4, GEN5 = "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe"
 BRIDGE, NVME, GPU, ETHERNET, INFINIBAND, CXL = "0x060400", "0x010802", "0x030200", "0x020000", "0x020700", "0x050210"
 
 
+def tree(root: Path, files: dict[str, str]) -> Path:
+    """Write files by their path below ``root``; return it."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return root
+
+
 def laptop(root: Path) -> list[Gpu]:
     """A laptop: one socket, one NVMe disk with an encrypted root, wireless and wired network, no GPU that computes."""
     box = Machine(root)

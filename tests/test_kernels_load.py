@@ -96,8 +96,8 @@ def test_a_load_that_skips_its_tail_is_wrong_data(stage: Stage, mix: str) -> Non
         load.drive(words[:-64], *rest)
 
     work = over(stage, mix)
-    work.take(1025, 1, skips)
-    work.take(65537, 2, skips)
+    while work._states[0, load.DONE] < 2 * work.parts[0].size // load.WORDS:  # on a busy machine one call may be short
+        work.take(1025, 1, skips)
     with pytest.raises(WrongData):
         work.check()
 

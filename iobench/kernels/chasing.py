@@ -53,9 +53,10 @@ class Chasing:
     def settle(self) -> int:
         """Return how many loads take about SAMPLE_SECONDS: one more than a power of two.
 
-        Odd, so that a walk of half the loads never ends at the right node after whole rounds.
+        Odd, so that a walk of half the loads never ends at the right node after whole rounds. The fastest pilot
+        counts: others may have been paused.
         """
-        per_load = float(np.median(self.take(_PILOT_LOADS, 5))) / _PILOT_LOADS
+        per_load = float(np.min(self.take(_PILOT_LOADS, 5))) / _PILOT_LOADS
         wanted = max(SAMPLE_SECONDS / max(per_load, 1e-10), 1.0)
         return int(min(1 << round(float(np.log2(wanted))), _MOST_LOADS)) + 1
 

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-_KTHREADD = 2
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD (include/linux/sched.h): in a container process 2 may be anybody
 # Index of a field in /proc/<pid>/stat after the closing bracket of the name (proc(5) counts from 3 there).
-_PPID, _SESSION, _UTIME, _STIME, _CUTIME, _CSTIME = 1, 3, 11, 12, 13, 14
+_PPID, _SESSION, _FLAGS, _UTIME, _STIME, _CUTIME, _CSTIME = 1, 3, 6, 11, 12, 13, 14
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Process:
     session: int
     seconds: float
     reaped: float
+    kernel: bool = False
 
 
 @dataclass
@@ -38,7 +39,7 @@ def scan(root: Path, session: int, tick: float, self_pid: int) -> Scan:
     for pid, process in table.items():
         if pid == self_pid or _descends(table, pid, session):
             result.own[pid] = _precise(process, pid) if root == Path("/") else process
-        elif process.parent == _KTHREADD:
+        elif process.kernel:
             result.kernel_seconds += process.seconds
     return result
 
@@ -81,7 +82,8 @@ def _read(path: str, tick: float) -> Process | None:
         fields = data[data.rindex(b")") + 2 :].split(None, _CSTIME + 1)
         seconds = (int(fields[_UTIME]) + int(fields[_STIME])) * tick
         reaped = (int(fields[_CUTIME]) + int(fields[_CSTIME])) * tick
-        return Process(int(fields[_PPID]), int(fields[_SESSION]), seconds, reaped)
+        kernel = bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
+        return Process(int(fields[_PPID]), int(fields[_SESSION]), seconds, reaped, kernel)
     except (OSError, ValueError, IndexError):
         return None  # ended while we looked, or hidden from us
 
