@@ -83,7 +83,11 @@ class Page:
         return [event["params"] for event in self.events if event["method"] == method]
 
     def size(self, width: int, height: int = 900, mobile: bool = False) -> None:
+        """Make the window so large; the page may hear of it a moment after the answer."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        deadline = time.monotonic() + 60
+        while self.evaluate("innerWidth") != width and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def media(self, kind: str = "screen", scheme: str = "light") -> None:
         features = [{"name": "prefers-color-scheme", "value": scheme}]

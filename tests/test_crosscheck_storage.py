@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def test_words_before_the_json_are_passed_over() -> None:
 def test_a_failed_fio_is_an_error_with_its_words(out: str, err: str, code: int, words: str) -> None:
     with pytest.raises(IobenchError, match=words):
         storage.rate(out, err, code, 1000)
+
+
+def test_a_fio_that_does_not_end_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def hangs(command: list[str], timeout: float, **_: Any) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hangs)
+    with made(tmp_path, MIB, 1) as found, pytest.raises(IobenchError, match="fio has not ended within"):
+        Fio("psync", MIB).measure(found.checkpoint)
 
 
 def test_fio_reads_the_same_bytes_with_direct_io() -> None:

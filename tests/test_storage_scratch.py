@@ -62,11 +62,16 @@ def test_a_crosscheck_that_is_ended_leaves_nothing(tmp_path: Path, number: int, 
 
 def test_what_a_killed_process_left_goes_with_the_next_start(tmp_path: Path) -> None:
     child = started(HOLDS, tmp_path)
-    with made(tmp_path, MIB, 1):
-        assert len(left(tmp_path)) == 2, "a folder in use was removed"
-    child.kill()
-    child.wait(timeout=300)
-    assert len(left(tmp_path)) == 1
+    (theirs,) = left(tmp_path)
+    try:
+        with made(tmp_path, MIB, 1):
+            assert len(left(tmp_path)) == 2, "a folder in use was removed"
+    finally:
+        child.kill()
+        child.wait(timeout=300)
+    if (theirs / ".unheld").exists():
+        pytest.skip("this filesystem has no locks, so nothing that is left is known to be")
+    assert left(tmp_path) == [theirs]
     with made(tmp_path, MIB, 1) as found:
         assert left(tmp_path) == [found.checkpoint.path]
     assert left(tmp_path) == []

@@ -18,7 +18,7 @@ from iobench.crosscheck import weights as crosscheck
 from iobench.errors import Unavailable, WrongData
 from iobench.gpu import OutOfMemory
 from iobench.storage import files, ongpu, verify
-from iobench.storage.filesystem import filesystem_of
+from iobench.storage.filesystem import direct_access, filesystem_of
 from iobench.timing.sampler import Sampler
 from iobench.units import KIB, MIB
 from tests.test_gpu_pretended import FAKES, Pretend, built, pretend
@@ -149,6 +149,9 @@ def test_the_crosscheck_of_weights_runs_on_it(
 ) -> None:
     if not filesystem_of(tmp_path).is_storage:
         pytest.skip("the temporary folder is no storage")
+    (tmp_path / "some").write_bytes(bytes(MIB))
+    if refused := direct_access(tmp_path / "some").reason:
+        pytest.skip(refused)
     pretend()
     monkeypatch.setattr(crosscheck, "NBYTES", 8 * MIB)
     monkeypatch.setattr(crosscheck, "QUICK_ROUNDS", 1)

@@ -109,9 +109,12 @@ class Fio:
     def measure(self, checkpoint: Checkpoint) -> float:
         """Run fio once; IobenchError with its own words where it fails or read too little."""
         command = self.command(checkpoint.shards[0].path, checkpoint.nbytes)
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_FIO_SECONDS, env=_environment(), check=False
-        )
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_FIO_SECONDS, env=_environment(), check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise IobenchError(f"fio has not ended within {_FIO_SECONDS} s") from error
         return rate(done.stdout, done.stderr, done.returncode, PASSES * checkpoint.nbytes)
 
 
@@ -239,7 +242,7 @@ def _usable(all_of_them: Sequence[Contender], measure: Callable[[Contender], flo
         for entry in list(found):
             try:
                 entry.rates.append(measure(entry.contender))
-            except (IobenchError, OSError, subprocess.TimeoutExpired) as error:
+            except (IobenchError, OSError) as error:
                 say(f"left out: {entry.contender.name}: {_first_line(str(error))}")
                 found.remove(entry)
     for entry in found:
