@@ -1,9 +1,11 @@
-"""Waiting for what other processes and threads do; minutes pass only where something hangs."""
+"""Waiting for what other processes and threads do, minutes only where something hangs; ports that nobody takes."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PATIENCE_SECONDS = 300.0  # a hang, not a busy machine
@@ -30,3 +32,15 @@ def state(pid: int) -> str:
 def gone(pid: int) -> bool:
     """Tell whether the process ends; one that nobody has asked for its end yet (a zombie) has ended too."""
     return eventually(lambda: state(pid) in ("", "Z", "X"))
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """Yield a port of 127.0.0.1 on which nobody listens, and that the kernel gives to nobody else meanwhile.
+
+    Who names it can listen there: both sides have SO_REUSEADDR.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield int(keeper.getsockname()[1])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import pytest
 from iobench.ranks.child import Rank
 from iobench.ranks.shared import SharedState
-from iobench.rdma import compiled, side
+from iobench.rdma import compiled, side, slow, timed
 from iobench.rdma.setup import Setup
 from iobench.topology.sysfs import Tree
 
 import fake_verbs
+from processes import PATIENCE_SECONDS
 
 
 def sysfs(
@@ -37,6 +42,7 @@ class Sides:
     apart = False
 
     def __init__(self, tree: Tree, flat: bool = True) -> None:
+        _compiled()  # seconds for each loop, during which one side would wait for the other within a limit
         loaded = fake_verbs.loaded(flat)
         self.sides = []
         for number in (0, 1):
@@ -48,6 +54,7 @@ class Sides:
 
     def call(self, method: str, deadline: float = 300.0, **arguments: Any) -> list[Any]:
         futures = [self.pool.submit(getattr(one, method), **arguments) for one in self.sides]
+        deadline = max(deadline, PATIENCE_SECONDS)
         wait(futures, deadline)  # both, also where one fails: what is called next must not meet the other still at work
         return [future.result(deadline) for future in futures]
 
@@ -61,9 +68,27 @@ class Sides:
         self.pool.shutdown()
 
 
+@contextlib.contextmanager
+def sound_sides(folder: Path) -> Iterator[Sides]:
+    """Yield two sides on a sound device that wait for each other as long as it takes, and leave it sound."""
+    device = fake_verbs.DEVICE
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (timed, slow):
+            patch.setattr(module, "LIMIT_SECONDS", PATIENCE_SECONDS)
+        device.corrupt, device.refuse_inline, device.drop = False, False, 0
+        made = Sides(sysfs(folder))
+        yield made
+        made.close()
+        device.corrupt, device.refuse_inline, device.drop = False, False, 0
+
+
+@functools.cache
+def _compiled() -> None:
+    compiled.compile_all()
+
+
 def use_all_loops(folder: Path) -> None:
     """Compile each loop and use it once."""
-    compiled.compile_all()
     sides = Sides(sysfs(folder))
     try:
         for setup in (Setup("write", 64), Setup("read", 64), Setup("send", 64, qps=2, depth=16, every=4)):
@@ -82,4 +107,4 @@ def use_all_loops(folder: Path) -> None:
         sides.close()
 
 
-__all__ = ["Sides", "sysfs", "use_all_loops"]
+__all__ = ["Sides", "sound_sides", "sysfs", "use_all_loops"]

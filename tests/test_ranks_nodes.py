@@ -21,7 +21,7 @@ from iobench.ranks.job import Place
 from iobench.ranks.nodes import Job, Node
 from iobench.ranks.wire import Broken, Wire
 
-from processes import PATIENCE_SECONDS, eventually, gone
+from processes import PATIENCE_SECONDS, eventually, gone, held_port
 
 TARGET = """
 import os, time
@@ -273,11 +273,8 @@ def connected(port: int) -> socket.socket:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port on which nobody listens yet, and that the kernel gives to nobody else meanwhile."""
-    with socket.socket() as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind(("127.0.0.1", 0))
-        yield int(keeper.getsockname()[1])
+    with held_port() as port:
+        yield port
 
 
 def test_lead_and_followers_find_each_other_and_end_together(target: str, port: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
-import resource
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from iobench.rdma.remote import PROTOCOL, Remote, address_of, knock
 from iobench.rdma.server import Server, checked
 from iobench.rdma.setup import Setup
 
-from rdma_sides import Sides, sysfs
+from processes import PATIENCE_SECONDS, eventually, held_port
+from rdma_sides import Sides, sound_sides
 
 HELLO = {"protocol": PROTOCOL, "iobench": iobench.__version__}
 
@@ -36,15 +38,21 @@ class Group:
     def __init__(self, sides: Sides, number: int) -> None:
         self.side = sides.sides[number]
 
-    def call(self, method: str, deadline: float = 10.0, **arguments: Any) -> list[Any]:
+    def call(self, method: str, deadline: float = PATIENCE_SECONDS, **arguments: Any) -> list[Any]:
         return [getattr(self.side, method)(**arguments)]
 
 
 @pytest.fixture
 def sides(tmp_path: Path) -> Iterator[Sides]:
-    made = Sides(sysfs(tmp_path))
-    yield made
-    made.close()
+    with sound_sides(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hellos be as late as they like where a test does not say otherwise."""
+    for module in (server, remote):
+        monkeypatch.setattr(module, "HELLO_SECONDS", PATIENCE_SECONDS)
 
 
 @contextlib.contextmanager
@@ -57,7 +65,7 @@ def serving(group: Any = None) -> Iterator[tuple[Server, list[str]]]:
         yield made, said
     finally:
         made.close()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -96,7 +104,7 @@ class _Threads:
     def __init__(self, pair: Remote) -> None:
         self.pair = pair
 
-    def call(self, method: str, deadline: float = 10.0, **arguments: Any) -> list[Any]:
+    def call(self, method: str, deadline: float = PATIENCE_SECONDS, **arguments: Any) -> list[Any]:
         return self.pair.call(method, deadline, **arguments)
 
 
@@ -137,47 +145,55 @@ def test_200_hostile_hellos(monkeypatch: pytest.MonkeyPatch) -> None:
         served.append(1)
         return contextlib.nullcontext()
 
-    with serving(group) as (there, _):
+    with serving(group) as (there, _), traced():
+        threads = threading.active_count()
         knock_wrongly(there.port, range(40))  # what is loaded and grown once
-        time.sleep(0.6)
-        before, threads, files = grown(), threading.active_count(), descriptors()
+        assert eventually(lambda: threading.active_count() <= threads)
+        before, files = held_nbytes(), descriptors()
         knock_wrongly(there.port, range(200))
         assert served == []  # none got as far as a process of its own
-        monkeypatch.setattr(server, "HELLO_SECONDS", 60.0)  # who is right may be slow
+        monkeypatch.setattr(server, "HELLO_SECONDS", PATIENCE_SECONDS)  # who is right may be slow
         with knock_only(there.port) as wire:
             wire.send(**HELLO)
             assert wire.receive() == HELLO  # it serves as before
-        end = time.monotonic() + 60
-        while (threading.active_count() > threads or descriptors() > files) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert threading.active_count() <= threads
-        assert descriptors() <= files
-        assert grown() - before < 8 << 20
+        assert eventually(lambda: threading.active_count() <= threads)
+        assert eventually(lambda: descriptors() <= files)
+        assert held_nbytes() - before < 200 << 10  # a kilobyte for each of them
 
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def grown() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+@contextlib.contextmanager
+def traced() -> Iterator[None]:
+    """Let Python count what it holds."""
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
+def held_nbytes() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 def knock_wrongly(port: int, numbers: range) -> None:
     for number in numbers:
-        with socket.create_connection(("127.0.0.1", port), 60) as connection, contextlib.suppress(OSError):
+        connecting = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        with connecting as connection, contextlib.suppress(OSError):
             connection.sendall(hostile(number))
             if number % 3:
                 connection.shutdown(socket.SHUT_WR)
-                connection.settimeout(60)
                 while connection.recv(4096):
                     pass
 
 
 @contextlib.contextmanager
 def knock_only(port: int) -> Iterator[Wire]:
-    wire = Wire(socket.create_connection(("127.0.0.1", port), 60))
-    wire.connection.settimeout(60)
+    wire = Wire(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS))
     try:
         yield wire
     finally:
@@ -185,26 +201,27 @@ def knock_only(port: int) -> Iterator[Wire]:
 
 
 def test_silent_connections_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch, sides: Sides) -> None:
-    monkeypatch.setattr(server, "HELLO_SECONDS", 600.0)
-    monkeypatch.setattr(remote, "HELLO_SECONDS", 60.0)
+    monkeypatch.setattr(server, "HELLO_SECONDS", 100 * PATIENCE_SECONDS)
     with serving(lambda: contextlib.nullcontext(Group(sides, 1))) as (there, _), contextlib.ExitStack() as stack:
         for _ in range(30):
-            stack.enter_context(socket.create_connection(("127.0.0.1", there.port), 60))
+            stack.enter_context(socket.create_connection(("127.0.0.1", there.port), PATIENCE_SECONDS))
         with knock(f"127.0.0.1:{there.port}"):
-            pass  # each of the silent ones could wait for ten minutes
+            pass  # each of the silent ones could wait for hours
 
 
 def test_a_byte_now_and_then_does_not_hold_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HELLO_SECONDS", 1.0)
-    with serving() as (there, _), socket.create_connection(("127.0.0.1", there.port), 60) as slow:
-        for _ in range(500):
+    with serving() as (there, _), socket.create_connection(("127.0.0.1", there.port), PATIENCE_SECONDS) as slow:
+
+        def turned_away() -> bool:
             try:
                 slow.sendall(b"{")
             except OSError:
-                break
+                return True
             time.sleep(0.2)
-        else:
-            pytest.fail("the place is held as long as bytes come")
+            return False
+
+        assert eventually(turned_away), "the place is held as long as bytes come"
 
 
 def test_one_host_at_a_time(monkeypatch: pytest.MonkeyPatch, sides: Sides) -> None:
@@ -217,8 +234,7 @@ def test_one_host_at_a_time(monkeypatch: pytest.MonkeyPatch, sides: Sides) -> No
 
 def test_the_next_host_waits_until_the_one_before_is_done_with(monkeypatch: pytest.MonkeyPatch, sides: Sides) -> None:
     """The next launch knocks while the server still ends what it had for the one before."""
-    monkeypatch.setattr(server, "_PATIENCE_SECONDS", 60.0)
-    monkeypatch.setattr(remote, "HELLO_SECONDS", 60.0)
+    monkeypatch.setattr(server, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
     ended = threading.Event()
 
     @contextlib.contextmanager
@@ -233,7 +249,7 @@ def test_the_next_host_waits_until_the_one_before_is_done_with(monkeypatch: pyte
             pass
         with knock(peer) as wire:
             assert ended.is_set()
-            assert Remote(Group(sides, 0), wire, peer).call("load", 60, on=False)  # type: ignore[arg-type]
+            assert Remote(Group(sides, 0), wire, peer).call("load", PATIENCE_SECONDS, on=False)  # type: ignore[arg-type]
 
 
 def test_what_is_no_request_is_refused() -> None:
@@ -255,8 +271,10 @@ def test_what_is_no_request_is_refused() -> None:
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_KNOCK_SECONDS", 0.5)
-    with pytest.raises(Unavailable, match=r"nothing answers at 127.0.0.1:9 .*--server"), knock("127.0.0.1:9"):
-        pass
+    with held_port() as port:
+        said = rf"nothing answers at 127\.0\.0\.1:{port} .*--server"
+        with pytest.raises(Unavailable, match=said), knock(f"127.0.0.1:{port}"):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -282,14 +300,13 @@ def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_peer_that_goes_or_falls_silent(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "HELLO_SECONDS", 60.0)
     hello = json.dumps(HELLO).encode() + b"\n"
     cases = [(hello, "gone"), (hello + b'{"value', "gone"), (hello + b"{}\n", "no answer"), (hello + b"[1]\n", "gone")]
     for says, match in cases:
         with answering(says) as port, knock(f"127.0.0.1:{port}") as wire:
             pair = Remote(Group(sides, 0), wire, "peer")  # type: ignore[arg-type]
             with pytest.raises(RankFailed, match=match):
-                pair.call("load", 60, on=False)
+                pair.call("load", PATIENCE_SECONDS, on=False)
     monkeypatch.setattr(remote, "_GRACE_SECONDS", 0.2)
     with answering(hello, stay=True) as port, knock(f"127.0.0.1:{port}") as wire:
         pair = Remote(Group(sides, 0), wire, "peer")  # type: ignore[arg-type]
@@ -308,17 +325,17 @@ def answering(says: bytes | None, stay: bool = False) -> Iterator[int]:
             with connection, contextlib.suppress(OSError):
                 if says is not None:
                     connection.sendall(says)
-                    connection.settimeout(60)
+                    connection.settimeout(PATIENCE_SECONDS)
                     connection.recv(1)  # the hello has come: closing with it unread would reset the connection
-                    time.sleep(0.05)
-                    connection.shutdown(socket.SHUT_WR) if not stay else done.wait(60)
-                done.wait(60)
+                    if not stay:
+                        connection.shutdown(socket.SHUT_WR)
+                done.wait(PATIENCE_SECONDS)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
         done.set()
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
 
 
 def test_addresses() -> None:

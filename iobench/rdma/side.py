@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Side:
         self._load: threading.Thread | None = None
         self._load_error: list[Exception] = []
         self._stop = np.zeros(1, np.int64)
-        self._flooded = 0
+        self._flooded = np.zeros(4, np.int64)
         self.others = []
 
     def prepare(self, setups: list[dict[str, Any]]) -> dict[str, Any]:
@@ -140,6 +141,8 @@ class Side:
         arrives = both or (self.number == 0) == (verb == "read")
         if verb.startswith("atomic") or not arrives:
             return 0
+        if endpoint.setup.two_sided:
+            self.loops.flush()
         for qp in range(endpoint.setup.qps):
             data = endpoint.memory.get(endpoint.target_at(qp), endpoint.setup.nbytes)
             wrong = int(loops.first_wrong(data, np.uint64(turn), np.uint64(timed.THEIRS[self.number])))
@@ -153,13 +156,16 @@ class Side:
         return int(endpoint.memory.get(endpoint.source_at(0), 8).view(np.uint64)[0])
 
     def load(self, on: bool) -> dict[str, Any]:
-        """Start or end the bulk flows of this side; at the end return the messages and seconds."""
+        """Start the bulk flows of this side, and see them flow; or end them and return the messages."""
         if on:
             self._stop[0] = 0
+            self._flooded[:] = 0
             self._load_error.clear()
             self.loops.share_cpu(not self.others)
             self._load = threading.Thread(target=self._flood, daemon=True)
             self._load.start()
+            while self._load.is_alive() and not self._flooded[0]:
+                time.sleep(50e-6)
             return {}
         self._stop[0] = 1
         if self._load:
@@ -168,12 +174,12 @@ class Side:
             self.loops.share_cpu(False)
         if self._load_error:
             raise self._load_error[0]
-        return {"messages": self._flooded}
+        return {"messages": int(self._flooded[0])}
 
     def _flood(self) -> None:
         try:
             self._go_aside()
-            self._flooded = self.loops.flood(int(self._stop.ctypes.data))
+            self.loops.flood(int(self._stop.ctypes.data), self._flooded)
         except Exception as error:  # noqa: BLE001 - raised by load(False) in the thread that answers
             self._load_error.append(error)
 

@@ -21,6 +21,7 @@ MINE, THEIRS = (7, 11), (11, 7)  # odd factors that make the two sides' messages
 LIMIT_SECONDS = 10.0  # without one completion
 QUIET_SECONDS = 1.0
 _SCRATCH_NBYTES = 64
+_ANY_NUMBER = 1 << 40
 _KINDS = {"read": loops.READ, "atomic_fadd": loops.FETCH_ADD, "atomic_cas": loops.COMPARE_SWAP}
 
 
@@ -136,14 +137,22 @@ class Native:
 
     def drain(self, total: int) -> int:
         """Take ``total`` messages of the other side's stream; return how many came."""
+        # what was lost never comes; anything else is only late
+        lossy = self.endpoint.setup.transport == "UD"
+        return self._drain(total, int(self.table[loops.LIMIT]), QUIET_SECONDS if lossy else LIMIT_SECONDS, lossy)
+
+    def flush(self) -> int:
+        """Take what came after ``drain`` had given it up, or it would be taken for a later message; return how many."""
+        return self._drain(_ANY_NUMBER, 0, 0.0, True)
+
+    def _drain(self, total: int, limit: int, quiet: float, lossy: bool) -> int:
         out = np.zeros(4, np.int64)
         table = self.table.copy()
         places = np.zeros(48 * 16 + 16, np.uint8)  # its own: the stream may run meanwhile
         table[loops.WC], table[loops.BAD] = places.ctypes.data, places.ctypes.data + 768
-        # what was lost never comes; anything else is only late
-        quiet = QUIET_SECONDS if self.endpoint.setup.transport == "UD" else LIMIT_SECONDS
+        table[loops.LIMIT] = limit
         code = loops.drain(table, self.qps, self.receives, total, int(quiet * 1e9), out)
-        if code != loops.TIME_UP or self.endpoint.setup.transport != "UD":
+        if code != loops.TIME_UP or not lossy:
             self._check(code, "receiving")
         return int(out[0])
 
@@ -162,8 +171,8 @@ class Native:
         loops.empty_polls(self.table, 10)
         return float(loops.empty_polls(self.table, count)) * 1e-9 / count
 
-    def flood(self, stop: int) -> int:
-        """Keep the bulk flows busy until the word at ``stop`` is not 0; return the messages done."""
+    def flood(self, stop: int, out: NDArray[np.int64]) -> None:
+        """Keep the bulk flows busy until the word at ``stop`` is not 0; ``out[0]`` counts the messages done."""
         endpoint, kept = self.endpoint, work.Requests()
         flows = self.natives[len(endpoint.qps) :]
         pairs = [
@@ -176,16 +185,16 @@ class Native:
             )
             for signalled in (True, False)
         ]
-        table, places, out = self.table.copy(), np.zeros(48 * 16 + 16, np.uint8), np.zeros(4, np.int64)
+        table, places = self.table.copy(), np.zeros(48 * 16 + 16, np.uint8)
         table[loops.WC], table[loops.BAD] = places.ctypes.data, places.ctypes.data + 768
         table[loops.SEND_CQ] = flows[0].send_cq
         nothing = np.zeros(0, np.int64)
         queues = np.array([one.qp for one in flows], np.uint64)
         code = loops.stream(
-            table, queues, *pairs, endpoint.flow_depth, 4, len(flows) << 40, nothing, nothing, np.uint64(stop), out
-        )
+            table, queues, *pairs, endpoint.flow_depth, 4, len(flows) * _ANY_NUMBER, nothing, nothing, np.uint64(stop),
+            out,
+        )  # fmt: skip
         _raise(int(code), "a bulk flow", out)
-        return int(out[0])
 
     def _check(self, code: int, what: str) -> None:
         _raise(int(code), what, self.out)
