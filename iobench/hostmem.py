@@ -26,6 +26,7 @@ MOST_OF_MEMORY = 0.5  # a buffer takes at most this part of what is available
 _ENOUGH_HUGE = 0.95  # the part of a buffer that must lie on huge pages to call it so
 _MAP_HUGETLB = 0x40000
 _THP = "sys/kernel/mm/transparent_hugepage"
+_RECLAIMABLE = "inactive_file|active_file|slab_reclaimable"  # of a control group, as MemAvailable has it of a machine
 
 
 @dataclass(frozen=True)
@@ -146,21 +147,21 @@ def _cgroup_rooms(root: Path) -> Iterator[int | None]:
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
         number, controllers, group = line.split(":", 2)
         if number == "0" and not controllers:
-            yield from _rooms(root / "sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file")
+            yield from _rooms(root / "sys/fs/cgroup", group, "memory.max", "memory.current", _RECLAIMABLE)
         elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _rooms(root / "sys/fs/cgroup/memory", group, *names)
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            yield from _rooms(root / "sys/fs/cgroup/memory", group, *names, f"total_(?:{_RECLAIMABLE})")
 
 
 def _rooms(top: Path, group: str, limit: str, usage: str, reclaimable: str) -> Iterator[int | None]:
-    """Yield the room below each limit from the process's group up to the top."""
+    """Yield the room below each limit from the process's group up to the top; what the kernel can drop is room."""
     folder = top / group.lstrip("/")
     # Inside a container the group's path may not exist: the mounted top is the group itself.
     for place in (folder, *folder.parents) if folder.is_dir() else (top,):
         most, used = _read(place / limit), _read(place / usage)
         if most and used and most.strip().isdigit():
-            cached = re.search(rf"^{reclaimable} (\d+)$", _read(place / "memory.stat") or "", re.MULTILINE)
-            yield int(most) - int(used) + (int(cached[1]) if cached else 0)
+            cached = re.findall(rf"^(?:{reclaimable}) (\d+)$", _read(place / "memory.stat") or "", re.MULTILINE)
+            yield int(most) - int(used) + sum(map(int, cached))
         if place == top:
             return
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +54,7 @@ def test_huge_pages_are_given_and_read_back_or_refused_with_the_reason() -> None
         pages = hostmem.inspect(area)
         if pages.kind() == "huge":
             hostmem.require(area, pages)
-            assert pages.page_nbytes >= 2 * MIB
+            assert pages.page_nbytes > os.sysconf("SC_PAGE_SIZE")
         elif pages.kind() is not None:
             with pytest.raises(Unavailable, match="transparent_hugepage"):
                 hostmem.require(area, pages)
@@ -118,10 +121,11 @@ def test_control_group_v2_limits_of_a_parent(tmp_path: Path) -> None:
             "sys/fs/cgroup/a/b/memory.current": "10\n",
             "sys/fs/cgroup/a/memory.max": f"{2 * GIB}\n",
             "sys/fs/cgroup/a/memory.current": f"{GIB}\n",
-            "sys/fs/cgroup/a/memory.stat": f"anon 5\ninactive_file {256 * MIB}\n",
+            "sys/fs/cgroup/a/memory.stat": f"anon 5\ninactive_file {256 * MIB}\nactive_file {128 * MIB}\n"
+            f"slab {9 * GIB}\nslab_reclaimable {64 * MIB}\nslab_unreclaimable {8 * GIB}\n",
         },
     )
-    assert hostmem.available_nbytes(root) == GIB + 256 * MIB
+    assert hostmem.available_nbytes(root) == GIB + (256 + 128 + 64) * MIB
 
 
 def test_control_group_inside_a_container(tmp_path: Path) -> None:
@@ -149,6 +153,9 @@ def test_control_group_v1(tmp_path: Path) -> None:
         },
     )
     assert hostmem.available_nbytes(root) == 0
+    stat = f"inactive_file 7\ntotal_inactive_file {32 * MIB}\ntotal_active_file {16 * MIB}\n"
+    _tree(tmp_path, {"sys/fs/cgroup/memory/job/memory.stat": stat})
+    assert hostmem.available_nbytes(root) == 48 * MIB - 5
 
 
 def test_more_than_half_of_the_memory_is_unavailable(tmp_path: Path) -> None:
@@ -159,10 +166,19 @@ def test_more_than_half_of_the_memory_is_unavailable(tmp_path: Path) -> None:
         assert area.data.nbytes == 500 * KIB
 
 
-def test_an_empty_pool_falls_back_to_transparent_pages(tmp_path: Path) -> None:
+def test_an_empty_pool_falls_back_to_transparent_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "MemAvailable: 67108864 kB\nHugePages_Free: 999999\nHugePages_Rsvd: 0\nHugepagesize: 2048 kB\n"
     root = _tree(tmp_path, {"proc/meminfo": text})
-    nbytes = 4 * MIB + max(4 * MIB, hostmem.free_reserved_nbytes())  # more than the real pool has
-    with hostmem.buffer(nbytes, hostmem.HUGE, root) as area:
+    whole, asked = mmap.mmap, []
+
+    def refuses(number: int, nbytes: int, flags: int) -> mmap.mmap:
+        asked.append(bool(flags & hostmem._MAP_HUGETLB))
+        if asked[-1]:
+            raise OSError(errno.ENOMEM, "the pool is empty by now")
+        return whole(number, nbytes, flags=flags)
+
+    monkeypatch.setattr(hostmem.mmap, "mmap", refuses)
+    with hostmem.buffer(4 * MIB, hostmem.HUGE, root) as area:
         assert not area.reserved
         area.data[::4096] = 1
+    assert asked == [True, False]
