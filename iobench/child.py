@@ -18,8 +18,10 @@ from iobench.paths import source_root
 from iobench.worker import Order
 
 TICK_SECONDS = 0.2
+_MOST_OF_A_TICK = 1.0  # of the time between two looks counts as silence: a longer one is a pause of the whole machine
 START_SECONDS = 60.0  # the least that a start may take: it imports large libraries, perhaps on a busy machine
 _GRACE_SECONDS = 5.0
+_KILLED_SECONDS = 30.0  # a killed process is gone once it gets a CPU; one that waits for a device may never be
 _LAST_WORDS = 400
 
 
@@ -58,12 +60,17 @@ class Child:
         return self.process.pid
 
     def events(self, deadline: float) -> Iterator[dict[str, Any] | None]:
-        """Yield events as they come and None every tick without one; raise Hung after ``deadline`` s of silence."""
-        last, patience = time.monotonic(), max(deadline, START_SECONDS)
+        """Yield events as they come and None every tick without one; raise Hung after ``deadline`` s of silence.
+
+        Time in which this process was stopped is no silence: the worker was most likely stopped with it.
+        """
+        silent, patience, looked = 0.0, max(deadline, START_SECONDS), time.monotonic()
         while True:
             ready, _, _ = select.select([self._read], [], [], TICK_SECONDS)
             if not ready:
-                if time.monotonic() - last > patience:
+                now = time.monotonic()
+                silent, looked = silent + min(now - looked, _MOST_OF_A_TICK), now
+                if silent > patience:
                     raise Hung(patience)
                 yield None
                 continue
@@ -71,7 +78,7 @@ class Child:
             if not chunk:
                 self._closed = True
                 return
-            last, patience = time.monotonic(), deadline
+            silent, patience, looked = 0.0, deadline, time.monotonic()
             self._buffer += chunk
             *lines, self._buffer = self._buffer.split(b"\n")
             yield from map(json.loads, lines)
@@ -95,11 +102,11 @@ class Child:
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=_GRACE_SECONDS if self._closed else 0)
-        for kill in (signal.SIGTERM, signal.SIGKILL):
+        for kill, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, _KILLED_SECONDS)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.session, kill)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=1)
+                self.process.wait(timeout=patience)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

@@ -111,18 +111,19 @@ def test_run_writes_records_models_and_report(cli: Cli, tmp_path: Path) -> None:
     assert done.stdout.count("for the first point, kind=") == 1  # a number at once, not only at the end
 
 
-def test_the_known_workload_comes_back_from_the_fit(cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", "null", "--out", "r", "--launches", 3, "-a", "kind=wait", "-a", "nbytes=1K:1M")
+def test_a_run_of_the_known_workload_is_fitted(cli: Cli, tmp_path: Path) -> None:
+    """What the model must be is in test_probe_null.py, on a clock that nobody stops."""
+    done = cli("run", "null", "--out", "r", "--launches", 1, "-a", "kind=wait", "-a", "nbytes=1K:1M")
     assert done.returncode == 0, done.stderr
     (model,) = [f.model for f in iobench.fit(iobench.load(tmp_path / "r")) if f.model]
-    # A spin of 20 us + S / (2 GB/s): the clock reads inside the spin add at most a microsecond or two. Points
-    # that others disturbed are left out of a fit, so its range may be narrower than what was asked for.
-    for nbytes in model.valid:
-        assert model.predict(nbytes).seconds == pytest.approx(20e-6 + nbytes / 2e9, rel=0.15)
+    # Points that others disturbed are left out of a fit while enough are left without them.
+    assert model.kind == "hockney"
+    assert 1024 <= model.valid[0] < model.valid[1] <= 1 << 20
 
 
 def test_faults_become_lines_and_exit_status(cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", "null", "--out", "r", "--launches", 1, "--deadline", 4, "-a", "kind=fail,die,hang,skip,empty")
+    options = ("--launches", 1, "--deadline", 12)  # so that a busy machine does not keep the others silent for as long
+    done = cli("run", "null", "--out", "r", *options, "-a", "kind=fail,die,hang,skip,empty")
     assert done.returncode == 1
     by_kind = {r.point["kind"]: r for r in iobench.load(tmp_path / "r")}
     assert "planted failure" in by_kind["fail"].reason
@@ -232,7 +233,7 @@ def test_an_interrupt_keeps_finished_points_and_resume_goes_on(
     process = start(tmp_path, "null", "--out", "r", "--launches", 2, "-a", "kind=empty,sleep,hang")
     wait_for_lines(tmp_path / "r", 3)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == status, errors
     assert "--resume r" in errors
     assert "Traceback" not in errors
@@ -262,8 +263,8 @@ def test_a_killed_parent_leaves_whole_lines_and_no_processes(cli: Cli, tmp_path:
     process = start(tmp_path, "null", "--out", "r", "--launches", 1, "-a", "kind=empty,hang")
     wait_for_lines(tmp_path / "r", 2)
     process.kill()
-    process.communicate(timeout=120)
-    end = time.monotonic() + 60
+    process.communicate(timeout=300)
+    end = time.monotonic() + 300
     while workers(tmp_path) and time.monotonic() < end:
         time.sleep(0.05)
     assert not workers(tmp_path)
@@ -326,28 +327,31 @@ def test_a_users_own_probe(cli: Cli, tmp_path: Path) -> None:
     one_line(cli("run", "bad", "--probes", "mine"), "bad.py:1")
 
 
+def told_budgets(cli: Cli, folder: Path, first: str, *options: object) -> list[float]:
+    """Run a copy of the probe whose points only say the seconds that they may take; ``first`` runs as it is loaded."""
+    import iobench.paths
+
+    (folder / "mine").mkdir()
+    source = (iobench.paths.data_dir("probes") / "null.py").read_text()
+    told = "\ndef measure(point, sampler):\n    print('seconds:', sampler.budget)\n    raise Unavailable('told')\n"
+    (folder / "mine" / "own.py").write_text(f"{source}\n{first}\n{told}")
+    cli("run", "own", "--probes", "mine", "--launches", 1, "--no-report", "--out", "r", *options)
+    (log,) = (folder / "r" / "logs").iterdir()
+    return [float(text) for text in re.findall(r"seconds: ([\d.e-]+)", log.read_text())]
+
+
 def test_budget_bounds_the_measuring(cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", "null", "--out", "r", "--budget", 2, "--target", 1e-4, "--no-report", "-a", "nbytes=1K:1M:1.1")
-    assert done.returncode == 0, done.stderr
-    lines = [line for entry in iobench.load(tmp_path / "r") for line in entry.lines]
-    # 3 launches of about 70 points would sample for 16 s; starting the workers takes as long as it takes.
-    assert sum(map(sum, (row for line in lines for row in [*line.seconds, *line.warmup]))) < 8
-    assert "skipped" not in done.stdout
+    axes = ("-a", "kind=wait", "-a", "nbytes=1K:1M:1.1")
+    found = told_budgets(cli, tmp_path, "", "--budget", 2, *axes)
+    # A tenth is kept for points that others disturb; a part of the rest has gone by when a point's share is told.
+    shares = [1.8 / left for left in range(len(found), 0, -1)]
+    assert len(found) > 60
+    assert all(0.02 <= seconds <= max(share, 0.02) for seconds, share in zip(found, shares, strict=True))
 
 
 def test_the_start_of_the_worker_is_on_the_budget(cli: Cli, tmp_path: Path) -> None:
-    import iobench.paths
-
-    (tmp_path / "mine").mkdir()
-    source = (iobench.paths.data_dir("probes") / "null.py").read_text()
-    slow = "import time\ntime.sleep(1)\n"
-    told = "whole = measure\ndef measure(point, sampler):\n    print('seconds:', sampler.budget)\n    1 / 0\n"
-    (tmp_path / "mine" / "own.py").write_text(f"{source}\n{slow}{told}")
-    options = ["-a", "kind=empty", "--budget", 2, "--launches", 1, "--no-report", "--out", "r"]
-    cli("run", "own", "--probes", "mine", *options)
-    (log,) = (tmp_path / "r" / "logs").iterdir()
-    (seconds,) = re.findall(r"seconds: ([\d.]+)", log.read_text())
-    assert float(seconds) <= 1.0
+    (seconds,) = told_budgets(cli, tmp_path, "import time\ntime.sleep(1.7)", "--budget", 2, "-a", "kind=empty")
+    assert seconds <= 0.1  # of the 0.3 s that a point may take
 
 
 def test_a_closed_output_harms_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 
@@ -14,10 +15,16 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
+def made(*arguments: str) -> str:
+    """Return what make prints, as from a shell: not as a part of the make that runs the tests, with its options."""
+    outside = {name: text for name, text in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "GNUMAKE"))}
+    command = ["make", "-s", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True).stdout
+
+
 def make_targets() -> set[str]:
     """Return every target that `make help` lists."""
-    shown = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^make (\S+)", shown, re.MULTILINE))
+    return set(re.findall(r"^make (\S+)", made("help"), re.MULTILINE))
 
 
 def test_the_table_of_probes_is_generated() -> None:
@@ -47,8 +54,7 @@ def test_every_promised_target_is_there() -> None:
 
 
 def test_help_is_the_default_target() -> None:
-    plain = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert plain.startswith("make help")
+    assert made().startswith("make help")
 
 
 @pytest.mark.parametrize(("name", "words"), sorted(catalogue.probes.ways().items()))

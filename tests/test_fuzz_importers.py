@@ -34,6 +34,31 @@ def test_the_fuzzer_reports_what_misbehaves(monkeypatch) -> None:  # type: ignor
     assert "s of CPU" in fuzz_importers.problem(b"x")
 
 
+def test_slow_is_what_is_slow_every_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """A pause of the machine while it reads one input is no finding; an input that always takes long is."""
+    took: list[float] = []
+
+    class Clock:
+        now = 0.0
+
+        def process_time(self) -> float:
+            return self.now
+
+    clock = Clock()
+
+    def read(_: object) -> None:
+        clock.now += took.pop(0)
+
+    monkeypatch.setattr(fuzz_importers, "time", clock)
+    monkeypatch.setattr(fuzz_importers.importers, "read_log", read)
+    monkeypatch.setattr(fuzz_importers, "size_of", lambda run: 0)
+    monkeypatch.setattr(fuzz_importers.importers, "to_run", lambda log, imported: None)
+    took += [30.0, 3.0, 0.1]
+    assert fuzz_importers.problem(b"x") == ""
+    took += [30.0, 3.0, 2.1]
+    assert fuzz_importers.problem(b"x") == "took 2.1 s of CPU for 1 bytes"
+
+
 def test_mutations_are_the_same_for_the_same_seed() -> None:
     corpus = fuzz_importers.seeds()
     assert len(corpus) > 20

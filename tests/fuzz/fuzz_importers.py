@@ -5,8 +5,9 @@
 Seeds are the logs in tests/fixtures/logs and nvbandwidth's in tests/fixtures/nvbandwidth. Mutations know what logs
 are made of: lines are dropped, doubled, swapped, cut, tagged and spliced from other tools' logs, figures replaced by
 odd ones, bytes flipped; tables, headings, units, counts, JSON and XML are changed as such (``structures.py``).
-Exit status 1 and the input in ``fuzz-failure.log`` for a traceback, more than two seconds, or a run whose file is
-more than ten times the input or 1 KiB for each figure in it (a cell of a matrix has few bytes, a point has its facts).
+Exit status 1 and the input in ``fuzz-failure.log`` for a traceback, more than two seconds each time, or a run whose
+file is more than ten times the input or 1 KiB for each figure in it (a cell of a matrix has few bytes, a point has its
+facts).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.fuzz import structures  # noqa: E402
 
 SLOWEST = 2.0
 HANGS = 10.0
+_TRIES = 3
 GROWTH, PER_FIGURE, CONSTANT = 10, 1024, 65536
 _MOST = 200_000
 _NUMBER = re.compile(rb"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -139,7 +141,19 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def problem(data: bytes) -> str:
-    """Return "" where the importer behaves, else what it did."""
+    """Return "" where the importer behaves, else what it did.
+
+    Too slow is what is so every time: a machine that stops for a while counts that as CPU time of who ran.
+    """
+    for _ in range(_TRIES):
+        found, slow = _once(data)
+        if not slow:
+            break
+    return found
+
+
+def _once(data: bytes) -> tuple[str, bool]:
+    """Return what the importer did wrong, "" for nothing, and whether that is the time it took."""
     started = time.process_time()
     size = 0
     signal.signal(signal.SIGVTALRM, _stop)
@@ -149,18 +163,20 @@ def problem(data: bytes) -> str:
         size = size_of(importers.to_run(log, importers.read_log(log)))
     except UserError as error:
         if "\n" in str(error) or len(str(error)) > 2000:
-            return f"not one short line: {str(error)[:300]!r}"
+            return f"not one short line: {str(error)[:300]!r}", False
+    except TimeoutError as error:
+        return str(error), True
     except Exception:  # noqa: BLE001 - the fuzzer's purpose: anything else is what it looks for
-        return traceback.format_exc()
+        return traceback.format_exc(), False
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     spent = time.process_time() - started
     if spent > SLOWEST:
-        return f"took {spent:.1f} s of CPU for {len(data)} bytes"
+        return f"took {spent:.1f} s of CPU for {len(data)} bytes", True
     figures = sum(1 for _ in _NUMBER.finditer(data))
     if size > max(GROWTH * len(data), PER_FIGURE * figures) + CONSTANT:
-        return f"{len(data)} bytes with {figures} figures became {size}"
-    return ""
+        return f"{len(data)} bytes with {figures} figures became {size}", False
+    return "", False
 
 
 def main(seconds: float = 600.0, seed: int = 0, most: int = 1 << 62) -> int:
