@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from iobench import probe as probes
 from iobench.collectives import gloo, hosts
 from iobench.errors import Unavailable, UserError, WrongData
-from iobench.ranks import RankFailed
+from iobench.ranks import RankFailed, launcher, sockets
 from iobench.record import Line, Record
 from iobench.timing.sampler import Sampler, Timed
 from iobench.topology.graph import Topology
+
+from processes import PATIENCE_SECONDS
 
 PROBE = probes.load("allreduce")
 HAS_GLOO = importlib.util.find_spec("torch") is not None and Path("/sys/class/net/lo").exists()
@@ -212,16 +215,28 @@ class Planted(Gloo):
 '''
 
 
+def _kernel_counts() -> bool:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+        server.accept()[0],
+    ):
+        own = sockets.own()
+        return bool(own) and all(entry["received"] is not None for entry in own)
+
+
 @pytest.fixture(scope="module")
 def sampler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sampler]:
     """One launch: the ranks import torch once for all tests below, which run in this order."""
-    if not HAS_GLOO:
-        pytest.skip("needs torch with gloo and a loopback interface")
+    if not HAS_GLOO or not _kernel_counts():
+        pytest.skip("needs torch with gloo, a loopback interface, and a kernel that counts a connection's bytes")
     file = tmp_path_factory.mktemp("planted") / "planted.py"
     file.write_text(PLANTED)
     sampler = Sampler(budget=0.05, max_samples=60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hosts, "TARGET", f"{file}:Planted")
+        for module, name in ((hosts, "_START_SECONDS"), (hosts, "_DEADLINE_SECONDS"), (launcher, "_GRACE_SECONDS")):
+            patch.setattr(module, name, PATIENCE_SECONDS)
         yield sampler
         sampler.close()
 

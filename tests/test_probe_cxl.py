@@ -309,7 +309,8 @@ def test_chase_and_gather_are_proven_page_by_page(here: Callable[..., Samples]) 
     assert chase.quantity == "latency"
     assert gather.moved == MIB
     for samples in (chase, gather):
-        if samples.evidence["placement"] == "move_pages":
+        # the kernel may just move or swap a page when it is asked
+        if samples.evidence["placement"] == "move_pages" and not samples.evidence["pages_unknown"]:
             assert samples.proven
             assert sum(samples.evidence["pages_on_node"].values()) == MIB // os.sysconf("SC_PAGE_SIZE")
 
@@ -393,11 +394,13 @@ def device() -> Iterator[str]:
     """A file below /dev that can be mapped as a dax device can."""
     file = Path(f"/dev/shm/iobench-{uuid.uuid4().hex}")
     try:
-        file.write_bytes(b"\0" * 4 * MIB)
-    except OSError as error:
-        pytest.skip(f"no room in /dev/shm: {error}")
-    yield str(file.relative_to("/dev"))
-    file.unlink()
+        try:
+            file.write_bytes(b"\0" * 4 * MIB)
+        except OSError as error:
+            pytest.skip(f"no room in /dev/shm: {error}")
+        yield str(file.relative_to("/dev"))
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def test_a_mapped_device_is_proven_by_the_mapping(device: str) -> None:

