@@ -7,6 +7,7 @@ import os
 import pytest
 from iobench.crosscheck import find, loaded
 from iobench.crosscheck.dram import Row
+from iobench.errors import Unavailable
 from iobench.stats import Interval
 
 
@@ -33,7 +34,11 @@ def test_it_judges_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         return ours, theirs, Interval(1.0 if bar is loaded.LATENCY else 0.5, 0.5, 1.0, 9, 9)
 
     monkeypatch.setattr(loaded, "in_turn", once)
-    assert find("loaded")(said.append, True) is False
+    try:
+        met = find("loaded")(said.append, True)
+    except Unavailable as reason:  # the two CPUs are of two nodes, or there is no memory for a sweep beyond the caches
+        pytest.skip(str(reason))
+    assert met is False
     assert ends == ["latency", "bandwidth"]
     assert "PASS" in said[-2]
     assert "FAIL" in said[-1]

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import itertools
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -405,19 +406,27 @@ def test_the_other_stream_outlasts_the_measured_one(one: float, two: float) -> N
     assert cuda._outlasting(4, measured, other) * two > (4 + measured.lead) * one
 
 
-def test_memory_on_a_node_leaves_the_thread_where_it_was() -> None:
-    import os
-
+def test_memory_on_a_node_leaves_the_thread_where_it_was(tmp_path: Path) -> None:
+    """A node with one of this thread's CPUs and another that is none of its."""
     before = os.sched_getaffinity(0)
-    with numa.allocating_on(0):
-        assert os.sched_getaffinity(0) <= before
+    node = tmp_path / "sys/devices/system/node/node7"
+    node.mkdir(parents=True)
+    (node / "cpulist").write_text(f"{min(before)},{max(before) + 1}\n")
+    with numa.allocating_on(7, str(tmp_path)):
+        assert os.sched_getaffinity(0) == {min(before)}
     assert os.sched_getaffinity(0) == before
-    with numa.allocating_on(None):
+    with numa.allocating_on(None, str(tmp_path)):
         assert os.sched_getaffinity(0) == before
 
 
-def test_no_such_node() -> None:
-    with pytest.raises(Unavailable, match="no NUMA node 999"), numa.allocating_on(999):
+def test_a_kernel_without_nodes_has_one_memory(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    with numa.allocating_on(0, str(tmp_path)):
+        assert os.sched_getaffinity(0) == before
+
+
+def test_no_such_node(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no NUMA node 999"), numa.allocating_on(999, str(tmp_path)):
         pass
 
 
