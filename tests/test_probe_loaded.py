@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import pytest
 from iobench import probe as probes
 from iobench.errors import Unavailable
 from iobench.fit import fit_run
+from iobench.kernels import chase
 from iobench.kernels.loading import Loading
 from iobench.timing.sampler import Sampler
 from iobench.topology import discover
@@ -135,6 +137,19 @@ def test_a_tail_has_enough_single_loads() -> None:
     assert len(result.timed.seconds[0]) >= 1000
     assert result.evidence["clock_seconds"] >= 0
     assert result.mode != measure(mix="read", delay=0, sample="mean").mode
+
+
+@needs_two
+def test_single_loads_by_a_clock_of_coarse_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = chase.drive
+
+    def drive(start: Any, loads: int, starts: Any, ends: Any, places: Any) -> None:
+        whole(start, loads, starts, ends, places)
+        ends[:] = starts + (40 * np.arange(len(starts)) % 80 if loads == 1 else 40 * loads)
+
+    monkeypatch.setattr(chase, "drive", drive)
+    result = measure(mix="read", delay=0, sample="one")
+    assert {round(seconds, 12) for seconds in result.timed.seconds[0]} == {1e-9, 40e-9}
 
 
 @needs_two

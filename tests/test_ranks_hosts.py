@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -13,6 +14,8 @@ from uuid import uuid4
 
 import pytest
 from iobench import record
+
+from processes import PATIENCE_SECONDS
 
 LEAD, OTHER = "192.0.2.1", "192.0.2.2"  # RFC 5737: addresses for documentation, nobody's
 RATE = 25e6  # bytes per second, of the slowed cable
@@ -70,14 +73,23 @@ def start(name: str, node: int, *words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """End the process with the block, whatever became of it."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_two_hosts_measure_together(cable: tuple[str, str], tmp_path: Path) -> None:
     slow = slowed(cable)
-    other = start(cable[1], 1)
-    lead = start(
-        cable[0], 0, "-a", "nbytes=8,1M", "-a", "ranks=2", "--quick", "--no-report", "--out", str(tmp_path / "run")
-    )
-    said, _ = lead.communicate(timeout=400)
-    agent, _ = other.communicate(timeout=120)
+    more = ["--quick", "--no-report", "--deadline", str(PATIENCE_SECONDS), "--out", str(tmp_path / "run")]
+    words = ["-a", "nbytes=8,1M", "-a", "ranks=2", *more]
+    with ended(start(cable[1], 1)) as other, ended(start(cable[0], 0, *words)) as lead:
+        said, _ = lead.communicate(timeout=3 * PATIENCE_SECONDS)
+        agent, _ = other.communicate(timeout=PATIENCE_SECONDS)
     assert (lead.returncode, other.returncode) == (0, 0), said + agent
     run = record.read(tmp_path / "run")
     assert [entry.point["nbytes"] for entry in run] == [8, 1 << 20]

@@ -20,6 +20,7 @@ from iobench.mempolicy import Policy
 
 Driver = Callable[..., None]
 _START_SECONDS = 60.0  # long after any start: other processes may have the CPUs
+_TICK_SECONDS = 1e-9  # the clock's unit: one of coarse steps may not go on during a single load
 _SETTLE_SECONDS = 200e-6  # of load before the chase begins: caches and prefetchers are in their steady state
 _FAR = 2 * LANES  # int64 words between two counters: neighbouring lines are fetched in pairs
 
@@ -70,7 +71,7 @@ class Loading:
             self._shared[0] = 1
             self.team.wait()
         self.windows.append((count, after - before, (end - start) * 1e-9))
-        return seconds
+        return np.maximum(seconds, _TICK_SECONDS)
 
     def moved_during(self, samples: int) -> tuple[int, float]:
         """Return the bytes that the team moved while the last ``samples`` samples were taken, and the seconds."""
