@@ -365,6 +365,15 @@ def test_a_closed_output_harms_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "r" / "report.md").exists()
 
 
+def test_a_home_that_cannot_be_written_is_no_news(cli: Cli, tmp_path: Path) -> None:
+    """The list of fonts is made then, in a folder that is thrown away; nobody asked how."""
+    save(demo_run(), tmp_path / "r")
+    (tmp_path / "home").write_text("no folder")
+    places = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR"), str(tmp_path / "home"))
+    done = cli("report", "r", env={**cli_environment(), **places})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
 def test_an_output_that_is_full_is_one_line(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:

@@ -6,6 +6,7 @@ Pure: everything comes from the records file; nothing here touches a device or a
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from iobench.compare import Comparison
     from iobench.record import Run
+
+# matplotlib says on standard error that it makes a list of fonts, or that the home has no place for it.
+if logging.getLogger("matplotlib").level == logging.NOTSET:
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 FIGURES = "figures"
 SUMMARY_COLUMNS = ("probe", "figure", "what", "value", "95 %", "of limit", "at", "verdict")
