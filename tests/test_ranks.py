@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -282,6 +284,14 @@ def test_a_stopped_rank_that_reads_nothing_cannot_block_the_parent(
         ):
             group.call("echo", deadline=0.2, value="x" * 1_000_000)
         assert time.monotonic() - start < PATIENCE_SECONDS
+
+
+def test_a_stop_of_everybody_is_no_silence(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two looks at the clock lies an hour, as after a night in a stopped shell."""
+    hours = itertools.count(step=3600)
+    monkeypatch.setattr(launcher, "time", types.SimpleNamespace(monotonic=lambda: next(hours)))
+    with grouped(worker, 2) as group:
+        assert group.call("count") == [1, 1]
 
 
 def test_a_rank_that_reads_late_gets_its_message_whole(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from iobench.ranks.spawn import Process, spawn
 START_SECONDS = 60.0  # a start imports large libraries, in every rank at once
 CALL_SECONDS = 30.0
 _GRACE_SECONDS = 2.0  # after the first failure: let the others' answers arrive, so that the cause is named
+_TICK_SECONDS = 0.5  # between two looks; a longer one means that this process was stopped
 _REAP_SECONDS = 30.0  # between a rank's last pipe and its end lie microseconds, and whoever has the CPU meanwhile
 _END_SECONDS = 2.0
 _MOST_FAILED_STARTS = 2
@@ -179,20 +180,23 @@ class RankGroup:
             _write(process, message, seconds)
 
     def _gather(self, seconds: float) -> list[Any]:
-        """Return every rank's next answer; end the group and raise when one fails or is late."""
+        """Return every rank's next answer; end the group and raise when one fails or is late.
+
+        Time in which this process was stopped does not count: the ranks were most likely stopped with it.
+        """
         answers: dict[int, Any] = {}
         troubles: list[_Trouble] = []
-        end = time.monotonic() + seconds
+        left, looked = seconds, time.monotonic()
         with selectors.DefaultSelector() as selector:
             for rank, process in enumerate(self._processes):
                 selector.register(process.answers, selectors.EVENT_READ, rank)
-            while selector.get_map() and (ready := selector.select(max(0.0, end - time.monotonic()))):
-                for key, _ in ready:
-                    if not self._receive(key.data, answers, troubles):
-                        continue
-                    selector.unregister(key.fileobj)
-                    if troubles:
-                        end = min(end, time.monotonic() + _GRACE_SECONDS)
+            while selector.get_map() and left > 0:
+                for key, _ in selector.select(min(left, _TICK_SECONDS)):
+                    if self._receive(key.data, answers, troubles):
+                        selector.unregister(key.fileobj)
+                        left = min(left, _GRACE_SECONDS) if troubles else left
+                now = time.monotonic()
+                left, looked = left - min(now - looked, 2 * _TICK_SECONDS), now
         if len(answers) < self.size:
             raise self._failure(answers, troubles, seconds)
         return [answers[rank] for rank in range(self.size)]
