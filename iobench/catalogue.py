@@ -76,8 +76,10 @@ def _topology_file(name: str) -> Path:
 def path_text(graph: Topology, src: str | None, dst: str | None) -> str:
     """Return the way between two nodes hop by hop, and its bottleneck."""
     for end in (src, dst):
-        if end is None or end not in graph.nodes:
-            near = probes.nearest(end or "", graph.nodes)
+        if end is None:
+            raise UserError("a path has two ends: give --from and --to nodes that iobench topology shows")
+        if end not in graph.nodes:
+            near = probes.nearest(end, graph.nodes)
             raise UserError(f"no node '{end}'{near}: give --from and --to nodes that iobench topology shows")
     path = graph.path(src or "", dst or "")
     if path is None:

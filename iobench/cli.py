@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line; one line and exit 2 for what the user can mend."""
     _open_standard_files()
+    _write_any_character()
     try:
         app(prog_name="iobench")
     except UserError as error:
@@ -55,6 +57,13 @@ def _open_standard_files() -> None:
                 os.close(fd)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _write_any_character() -> None:
+    """Write "?" for what the terminal's encoding lacks (LC_ALL=C, ISO-8859-1): no figure is worth losing to a ±."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors="replace")
 
 
 def _version(wanted: bool) -> None:

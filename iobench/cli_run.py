@@ -36,7 +36,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted run.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One launch, shorter, wider intervals.")] = False,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Measure for at most so long: 90, 2m.")] = None,
-    launches: Annotated[int | None, typer.Option(min=1, help="Process launches per probe.")] = None,
+    launches: Annotated[int | None, typer.Option(min=1, max=1000, help="Process launches per probe.")] = None,
     target: Annotated[
         float | None, typer.Option(min=1e-4, max=1.0, help="Stop a point at this half interval (0.01 = 1 %).")
     ] = None,

@@ -29,6 +29,7 @@ from iobench.errors import UserError
 from iobench.importers.about import about as declared
 from iobench.importers.collective import moved_of
 from iobench.paths import data_dir
+from iobench.probe import nearest
 from iobench.record import Header, Line, Run, merge
 from iobench.units import GB, US, format_size
 
@@ -62,7 +63,7 @@ def about(name: str) -> Published:
     """Read one file; UserError for an unknown name or a damaged file."""
     path = _folder() / f"{name}.csv"
     if name not in names():
-        raise UserError(f"no published curve '{name}': iobench published lists them all")
+        raise UserError(f"no published curve '{name}'{nearest(name, names())}: iobench published lists them all")
     head: dict[str, tuple[str, ...]] = {}
     lines = path.read_text(encoding="utf-8").splitlines()
     count = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))

@@ -128,14 +128,15 @@ def test_modes_are_not_compared_with_each_other():
     b = hockney("p", SIZES[1:], 4.3 * US, 1 * GB, mode="graph") + hockney("p", SIZES[:1], 4 * US, 1 * GB)
     found = compare(run(a), run(b, "B"))
     assert [row.point["nbytes"] for row in found.rows] == SIZES[:1]
-    assert any(s.startswith("not compared, mode eager in A and graph in B: 11 points: p {") for s in found.warnings)
+    told = "not compared, mode eager in A and graph in B: 11 points: p nbytes="
+    assert any(sentence.startswith(told) for sentence in found.warnings)
 
 
 def test_points_of_one_side_are_said():
     said = warnings(hockney("p", SIZES[:3], 5 * US, 1 * GB), hockney("p", SIZES[2:], 5 * US, 1 * GB))
     assert said == [
-        'only in A: 2 points: p {"nbytes":8}, p {"nbytes":32}',
-        'only in B: 9 points: p {"nbytes":512}, p {"nbytes":2048}, p {"nbytes":8192} and 6 more',
+        "only in A: 2 points: p nbytes=8 B, p nbytes=32 B",
+        "only in B: 9 points: p nbytes=512 B, p nbytes=2 KiB, p nbytes=8 KiB and 6 more",
     ]
 
 
@@ -144,7 +145,7 @@ def test_what_is_no_measurement_is_not_compared():
     wrong = lines("p", POINT, 0.1e-3, verified=False, status="failed", reason="#wrong 3")
     found = compare(run(good), run(wrong, "B"))
     assert found.rows == []
-    assert found.warnings[1:] == ['not compared, wrong in B: 1 point: p {"nbytes":1048576,"op":"read"}']
+    assert found.warnings[1:] == ["not compared, wrong in B: 1 point: p nbytes=1 MiB op=read"]
     demo = compare(demo_run(), demo_run())
     assert {row.key for row in demo.rows}.isdisjoint(
         record.key for record in demo_run() if record.wrong_data or not record.used

@@ -12,7 +12,7 @@ from iobench.report import draw, ticks
 from iobench.report.charts import MOST_BARS, MOST_CURVES, Chart, cache_sizes, charts_of, x_text
 from iobench.report.figures import figures_of
 from iobench.report.keyfigures import best_per_chart, key_figures
-from iobench.report.names import pairs_text, percent, range_text
+from iobench.report.names import half_width, pairs_text, percent, range_text
 from iobench.report.table import Table, table_of
 from iobench.units import GB, KIB, MIB, NS, US, format_seconds, short_rate, short_seconds
 
@@ -324,6 +324,7 @@ def test_the_headers_unit_decides_what_is_a_size() -> None:
         ({"pages": "4k"}, "pages 4k"),
         ({"huge": True, "x": 1.5}, "huge True, x 1.5"),
         ({"path": ""}, "path "),
+        ({"inplace": "no", "algo": "auto", "dtype": "float32"}, "inplace no, algo auto, float32"),
         ({}, ""),
     ],
 )
@@ -337,6 +338,21 @@ def test_points_in_words(pairs: dict[str, Any], text: str) -> None:
 )
 def test_percent(fraction: float, text: str) -> None:
     assert percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.0041, "±0.41 %"), (1e-7, "< ±0.001 %"), (0.0, "±0 %"), (10.5, "over ±1000 %"), (float("inf"), "-")],
+)
+def test_half_an_intervals_width(fraction: float, text: str) -> None:
+    assert half_width(fraction) == text
+
+
+def test_a_single_sample_has_no_interval() -> None:
+    alone = lines("dram", {"nbytes": 8}, 1e-3, launches=1, n=1)
+    single, several = column(table(run_of(alone + lines("dram", {"nbytes": 16}, 1e-3))), "95 % interval")
+    assert single == "-"
+    assert "–" in several
 
 
 def test_range_names_the_unit_once() -> None:

@@ -149,6 +149,8 @@ def _join(*parts: str) -> str:
 
 
 def _percent(fraction: float) -> str:
+    if 0 < fraction < 1e-5:
+        return "< 0.001 %"
     return f"{fraction * 100:.0f} %" if fraction >= 0.1 else f"{fraction * 100:.2g} %"
 
 

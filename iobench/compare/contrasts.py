@@ -17,10 +17,12 @@ from iobench.compare.crossing import Duel, duel
 from iobench.compare.curves import Curve, Time, curves_of
 from iobench.compare.match import CONDITION_AXES, SYSTEM_AXES, cautions, match, refusal
 from iobench.errors import UserError
+from iobench.probe import nearest
 from iobench.record import Record, Run
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAMED = 4
+_VALUES = 24  # values of an axis that an error names
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,12 @@ def contrast(
 
     ``names`` are theirs (the machines' unless given), ``where`` keeps only points with these values of axes,
     ``mixed`` compares series of different mode or definition too, ``by`` those that differ in this axis. Raises
-    UserError for fewer than two runs, more than the alphabet has letters, or a damaged header.
+    UserError for fewer than two runs, more than the alphabet has letters, a damaged header, or a ``where`` that no
+    run knows.
     """
     if not 2 <= len(runs) <= len(LETTERS):
         raise UserError(f"{len(runs)} runs to compare: give two to {len(LETTERS)}")
+    _refuse_unknown(runs, where or {})
     labels = [*names, *(run.machine for run in runs[len(names) :])]
     kept = [_narrowed(run, where or {}) for run in runs]
     found = [curves_of(run, LETTERS[place], labels[place]) for place, run in enumerate(kept)]
@@ -121,6 +125,18 @@ def split(run: Run, axis: str, least: int = 2) -> list[tuple[str, Run]]:
             f"nothing to split by '{axis}' in {run.path}: choose an axis with two values: {', '.join(there)}"
         )
     return [(value, _part(run, [record for record in run if str(record.point.get(axis)) == value])) for value in values]
+
+
+def _refuse_unknown(runs: Sequence[Run], where: Mapping[str, Any]) -> None:
+    """Raise UserError for an axis that no point of any run has, and for values that none has: a slip of the pen."""
+    for axis, wanted in where.items():
+        there = dict.fromkeys(str(record.point[axis]).lower() for run in runs for record in run if axis in record.point)
+        if not there:
+            axes = sorted({name for run in runs for record in run for name in record.point})
+            raise UserError(f"no point has an axis '{axis}'{nearest(axis, axes)}; the axes are {', '.join(axes)}")
+        if not any(value in there for value in wanted):
+            some = ", ".join([*there][:_VALUES]) + (", ..." if len(there) > _VALUES else "")
+            raise UserError(f"no point has {axis}={','.join(wanted)}{nearest(wanted[0], there)}; there are {some}")
 
 
 def _narrowed(run: Run, where: Mapping[str, Any]) -> Run:

@@ -7,6 +7,7 @@ equal. The interval is the bootstrap of both medians (launches first), widened f
 
 from __future__ import annotations
 
+import json
 import math
 import zlib
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from iobench import check
 from iobench.fit import bootstrap
 from iobench.record import Record, Run
 from iobench.stats import Interval
-from iobench.units import format_size
+from iobench.units import format_point, format_size
 
 SAME = 0.03  # an interval within this of 1 is called same
 VERDICTS = ("same", "faster", "slower", "unclear")
@@ -226,7 +227,13 @@ def _size(row: Row) -> int:
 
 def _names(keys: Sequence[str]) -> str:
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return f"{len(keys)} {'point' if len(keys) == 1 else 'points'}: {', '.join(keys[:_NAMED])}{more}"
+    return f"{len(keys)} {'point' if len(keys) == 1 else 'points'}: {', '.join(map(_spoken, keys[:_NAMED]))}{more}"
+
+
+def _spoken(key: str) -> str:
+    """Return a point's key as the table below it writes the point: "dram kernel=read threads=2"."""
+    probe, _, axes = key.partition(" ")
+    return f"{probe} {format_point(json.loads(axes))}".strip()
 
 
 def _name(run: Run) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iobench.errors import UserError
+from iobench.probe import nearest
 
 NAMES = (
     "dram",
@@ -38,7 +39,7 @@ def find(name: str) -> Callable[[Callable[[str], Any], bool], bool]:
     """Return ``run(say, quick) -> bool`` (True: every bar met) of the crosscheck ``name``, or of a probe's name."""
     name = ALIASES.get(name, name)
     if name not in NAMES:
-        raise UserError(f"no crosscheck '{name}': there are {', '.join(NAMES)}")
+        raise UserError(f"no crosscheck '{name}'{nearest(name, NAMES)}: there are {', '.join(NAMES)}")
     function: Callable[[Callable[[str], Any], bool], bool] = importlib.import_module(f"iobench.crosscheck.{name}").run
     return function
 

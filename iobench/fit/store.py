@@ -23,7 +23,7 @@ def save(fitted: Iterable[Fitted], path: str | Path) -> Path:
         files.replace(file, _texts(fitted))
     except OSError as error:
         raise UserError(
-            f"cannot write {file}: {error.strerror}; the records are safe, choose another folder"
+            f"cannot write {file}: {error.strerror}; the records are safe, choose another folder with --out"
         ) from error
     return file
 

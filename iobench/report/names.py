@@ -11,6 +11,8 @@ from iobench.record import Record, Run
 from iobench.units import format_size
 
 _EVIDENCE = "evidence."
+_LEAST = 1e-5  # a smaller part is not worth its digits
+_UNCLEAR = ("yes", "no", "on", "off", "auto")  # words that say nothing without their axis
 MODE = "mode"  # not an axis of the point, but shown and separated like one
 
 
@@ -61,14 +63,18 @@ def is_number(value: Any) -> bool:
 
 
 def pairs_text(run: Run, probe: str, pairs: Mapping[str, Any]) -> str:
-    """Return "read, threads 2, 64 KiB": words stand for themselves, numbers need their axis' name."""
+    """Return "read, threads 2, 64 KiB": words stand for themselves, numbers and "no" need their axis' name."""
     parts = []
     for axis, value in pairs.items():
         size = is_size(run, probe, axis)
         text = value_text(value, size)
-        bare = (size and is_number(value)) or (isinstance(value, str) and value and not value[0].isdigit())
-        parts.append(text if bare else f"{axis} {text}")
+        parts.append(text if (size and is_number(value)) or _speaks(value) else f"{axis} {text}")
     return ", ".join(parts)
+
+
+def _speaks(value: Any) -> bool:
+    """Tell whether the value is a word that is understood without its axis' name."""
+    return isinstance(value, str) and bool(value) and not value[0].isdigit() and value not in _UNCLEAR
 
 
 def point_names(run: Run, records: Sequence[Record]) -> list[str]:
@@ -114,8 +120,15 @@ def range_text(low: str, high: str) -> str:
 
 
 def half_width(fraction: float) -> str:
-    """Return half an interval's width as text: "±4 %"; one launch-to-launch jump makes it "over ±1000 %"."""
-    return f"±{percent(fraction)}" if not 10 < fraction < math.inf else "over ±1000 %"
+    """Return half an interval's width as text: "±4 %", "-" where none is known.
+
+    One launch-to-launch jump makes it "over ±1000 %".
+    """
+    if not math.isfinite(fraction):
+        return "-"
+    if 0 < fraction < _LEAST:
+        return "< ±0.001 %"
+    return f"±{percent(fraction)}" if fraction <= 10 else "over ±1000 %"
 
 
 def percent(fraction: float) -> str:
@@ -123,6 +136,6 @@ def percent(fraction: float) -> str:
     value = fraction * 100
     if not math.isfinite(value):
         return "-"
-    if 0 < value < 0.001:
+    if 0 < fraction < _LEAST:
         return "< 0.001 %"
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"

@@ -15,6 +15,7 @@ from iobench.timing.sampler import TARGET_FRACTION
 
 ORDER = ("wrong", "impossible", "failed", "emulated", "suspect", "unproven", "skipped")
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
+_STEP = re.compile(r"run again|choose another")  # in a reason that says itself what to do next
 _NAMED = 3  # points named in one sentence; the table has them all
 _LEAD = {
     "wrong": "delivered wrong data",
@@ -23,7 +24,7 @@ _LEAD = {
     "emulated": "ran on emulated hardware",
     "suspect": "may be disturbed",
     "unproven": "took a path that is not proven",
-    "skipped": "was skipped",
+    "skipped": "could not be measured",
 }
 _NEXT = {
     "wrong": "These numbers are in no model and no comparison. Find the fault first: run the point again and, if it "
@@ -101,7 +102,7 @@ def _of_status(run: Run, verdicts: Mapping[str, Verdict], status: str, records: 
     if status == "impossible":
         why = max((verdicts[record.key] for record in records), key=lambda verdict: verdict.fraction or 0.0).sentence
     worst = "the worst: " if len(set(whys)) > 1 else ""
-    step = _NEXT[status] if "run again" not in why else ""
+    step = "" if _STEP.search(why) else _NEXT[status]
     text = f"{records[0].probe}: {_points(len(records))} {_LEAD[status]} ({_named(run, records)}): {worst}"
     return Notice(status, f"{text}{_sentence(why)} {step}".strip())
 

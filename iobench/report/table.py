@@ -20,6 +20,7 @@ from iobench.report.names import (
     value_text,
     varying,
 )
+from iobench.stats import Interval
 from iobench.units import format_rate, format_seconds
 
 _TAILS = ("mean", "P95", "P99", "P99.9")
@@ -100,16 +101,18 @@ def _time_cells(record: Record) -> dict[str, str]:
     values = zip(_TAILS, (mean, tails.p95, tails.p99, tails.p999), strict=True)
     return {
         "median": format_seconds(time.median),
-        "95 % interval": _interval(time.low, time.high) if time.known else "unknown",
+        "95 % interval": _interval(time) if time.known else "unknown",
         **{name: "-" if value is None else format_seconds(value) for name, value in values},
         "n": f"{time.n} / {time.groups}",
     }
 
 
-def _interval(low: float, high: float) -> str:
-    """Return both ends, with as many digits as it takes to tell them apart (five at most)."""
+def _interval(time: Interval) -> str:
+    """Return both ends, with as many digits as it takes to tell them apart (five at most); one sample has none."""
+    if time.n < 2:
+        return "-"
     for digits in (3, 4, 5):
-        ends = format_seconds(low, digits), format_seconds(high, digits)
+        ends = format_seconds(time.low, digits), format_seconds(time.high, digits)
         if ends[0] != ends[1]:
             break
     return range_text(*ends)

@@ -1,0 +1,60 @@
+"""Slips of the pen at the command line: each is one line that says what to do next, in any encoding."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from iobench.errors import UserError
+from tests.conftest import Cli, cli_environment
+from tests.make_run import demo_run, save
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("topology", "--from", "mem:0"), ("a path has two ends", "--to")),
+        (("published", "h100-nvlin"), ("did you mean", "h100-nvlink")),
+        (("crosscheck", "drams"), ("did you mean dram?",)),
+        (
+            ("compare", "published:h100-nvlink", "published:a100-nvlink", "-a", "rank=8"),
+            ("no point has an axis 'rank' (did you mean ranks?)",),
+        ),
+        (
+            ("compare", "published:h100-nvlink", "published:a100-nvlink", "-a", "ranks=17"),
+            ("no point has ranks=17; there are 2, 4, 8",),
+        ),
+    ],
+)
+def test_a_slip_is_one_line(cli: Cli, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    done = cli(*arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_more_launches_than_any_machine_has_time_for_are_refused_at_once(cli: Cli) -> None:
+    done = cli("run", "null", "--launches", 99999999, "--dry-run")
+    assert done.returncode == 2
+    assert "--launches" in done.stderr
+
+
+def test_a_folder_that_takes_no_models_is_told_with_the_option(tmp_path: Path) -> None:
+    from iobench import fit
+
+    with pytest.raises(UserError, match="--out"):
+        fit.save([], tmp_path / "absent" / "models.json")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
+def test_no_figure_is_lost_to_an_encoding(encoding: str, tmp_path: Path) -> None:
+    """Half widths have a ±, ranges a dash: what a terminal lacks becomes a question mark, never a traceback."""
+    save(demo_run(), tmp_path)
+    command = [sys.executable, "-m", "iobench", "report", str(tmp_path)]
+    environment = cli_environment() | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert {"ascii": b"?", "iso-8859-1": "±".encode("latin-1"), "utf-8": "±".encode()}[encoding] in done.stdout
+    assert "±" in (tmp_path / "report.md").read_text(encoding="utf-8")
