@@ -36,6 +36,16 @@ def sysfs(
     return Tree(str(root))
 
 
+def point_of(**more: object) -> dict[str, object]:
+    """Return a point of the probe."""
+    point: dict[str, object] = {
+        "verb": "write", "transport_type": "RC", "test": "latency", "completion": "poll", "memory": "host", "qps": 1,
+        "depth": 1, "every": 1, "direction": "one", "inline": "auto", "load": 0, "load_class": 0, "mtu": 0,
+        "service_level": 0, "traffic_class": 0, "loop": "native", "nodes": 1, "nbytes": 300,
+    }  # fmt: skip
+    return point | more
+
+
 class Sides:
     """Both sides; ``call`` is that of a Pair."""
 
@@ -107,4 +117,4 @@ def use_all_loops(folder: Path) -> None:
         sides.close()
 
 
-__all__ = ["Sides", "sound_sides", "sysfs", "use_all_loops"]
+__all__ = ["Sides", "point_of", "sound_sides", "sysfs", "use_all_loops"]

@@ -19,7 +19,7 @@ from iobench.timing.sampler import Sampler
 
 import fake_verbs
 from processes import PATIENCE_SECONDS
-from rdma_sides import Sides, sound_sides, sysfs, use_all_loops
+from rdma_sides import Sides, point_of, sound_sides, sysfs, use_all_loops
 
 OPERATIONS = [
     ("write", "RC"), ("send", "RC"), ("write_imm", "RC"), ("read", "RC"), ("atomic_fadd", "RC"), ("atomic_cas", "RC"),
@@ -217,15 +217,6 @@ def test_a_lossy_stream_is_suspect(sides: Sides, monkeypatch: pytest.MonkeyPatch
     assert "were lost" in samples.suspect
 
 
-def point_of(**more: object) -> dict[str, object]:
-    point: dict[str, object] = {
-        "verb": "write", "transport_type": "RC", "test": "latency", "completion": "poll", "memory": "host", "qps": 1,
-        "depth": 1, "every": 1, "direction": "one", "inline": "auto", "load": 0, "load_class": 0, "mtu": 0,
-        "service_level": 0, "traffic_class": 0, "loop": "native", "nodes": 1, "nbytes": 300,
-    }  # fmt: skip
-    return point | more
-
-
 def test_structs_are_those_of_the_c_headers(tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None or not Path("/usr/include/infiniband/verbs.h").exists():
@@ -321,183 +312,6 @@ def test_what_the_other_side_tells_is_checked(sides: Sides) -> None:
     ):  # fmt: skip
         with pytest.raises(UserError, match=r"version of iobench|one version"):
             Info.of(good | change)
-
-
-def test_rows_of_perftest_are_found() -> None:
-    from iobench.crosscheck import rdma
-
-    text = """ Connection type : RC
- #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%   99.9%
- 8       1000          30.12          900.50       46.52              51.00          10.1            90.1  800.0
-"""
-    assert rdma.figures(text)[4] == "46.52"
-    assert rdma.figures("Couldn't connect to 127.0.0.1:18515") == []
-    assert rdma._same_order([(1.0, 2.0), (1.05, 1.9), (3.0, 9.0)]), "a tie has no order"
-    assert not rdma._same_order([(1.0, 2.0), (3.0, 1.0)])
-    heading, row = text.splitlines()[1:3]
-    unsorted = f"{heading}\n#, usec\n1, 46706.7\n2, 22.602\n3, 22\n---------\n{heading}\n{row}\n"
-    assert rdma.samples(unsorted) == pytest.approx([46706.7e-6, 22.602e-6, 22e-6])
-    assert rdma.figures(unsorted)[4] == "46.52"
-
-
-def test_rounds_of_two_speeds_are_pooled_before_the_medians_are_compared() -> None:
-    from iobench.crosscheck import rdma
-
-    draws = np.random.default_rng(3)
-    fast, slow = 20e-6, 40e-6
-
-    def rounds(speeds: list[float]) -> list[list[float]]:
-        return [(speed * (1 + 0.05 * draws.standard_normal(500))).tolist() for speed in speeds]
-
-    row = rdma.Pooled("send 8 B", latency=True)
-    row.mine += rounds([slow, fast, fast, slow, fast, fast, slow, fast])
-    row.theirs += rounds([fast, slow, fast, fast, slow, fast, fast, slow])
-    row.ours += [float(np.median(one)) for one in row.mine]
-    row.peers += [float(np.median(one)) for one in row.theirs]
-    assert row.ratio.median == pytest.approx(1, abs=0.05), "both are fast in five rounds of eight"
-    assert row.ratio.low < 1 < row.ratio.high
-    assert "single rounds 0.5" in row.text()
-    assert rdma._judge([row], lambda text: None)
-    row.mine[:] = rounds([2 * slow] * 8)
-    del row.ratio
-    assert not rdma._judge([row], lambda text: None)
-
-
-def test_points_of_the_probe() -> None:
-    from iobench import probe
-    from iobench.topology.graph import Topology
-
-    loaded, graph = probe.load("rdma"), Topology("x")
-    with pytest.raises(Unavailable, match="this machine has none"):
-        list(loaded.points(graph, probe.narrow(loaded, [])))
-    graph.add("port:mlx5_0/1", "port", device="mlx5_0", port=1, state="DOWN")
-    with pytest.raises(Unavailable, match="mlx5_0/1 is down"):
-        list(loaded.points(graph, probe.narrow(loaded, [])))
-    graph.add("port:mlx5_1/1", "port", device="mlx5_1", port=1, state="ACTIVE")
-    every = list(loaded.points(graph, probe.narrow(loaded, [])))
-    assert {point["verb"] for point in every} == set(loaded.axes["verb"].values)
-    for point in every:
-        measure.setups(point)
-    sizes = [point["nbytes"] for point in loaded.points(graph, probe.narrow(loaded, ["verb=read", "nbytes=2:1G"]))]
-    assert set(sizes) == {1 << n for n in range(1, 31)}
-    classes = probe.narrow(loaded, ["traffic_class=0,104", "load=2", "verb=send", "nbytes=64", "completion=poll"])
-    assert [point["traffic_class"] for point in loaded.points(graph, classes)] == [0, 104]
-    with pytest.raises(Unavailable, match="atomics are 8 B"):
-        list(loaded.points(graph, probe.narrow(loaded, ["verb=atomic_cas", "nbytes=64"])))
-    gpu = list(loaded.points(graph, probe.narrow(loaded, ["memory=gpu"])))
-    assert gpu
-    assert not any(point["verb"].startswith("atomic") for point in gpu)
-
-
-def test_latency_stream_and_overhead_make_one_loggp_model() -> None:
-    """One way T = L + 2o + (S-1)G, a stream max(g, o) + (S-1)G, posting o: what went in comes out."""
-    from dataclasses import replace as changed
-
-    from iobench import fit, probe
-    from iobench.record import Line
-    from iobench.topology.graph import Topology
-
-    from make_run import run_of
-
-    latency, gap, overhead, per_byte = 1.2e-6, 0.4e-6, 0.1e-6, 1 / 24e9
-    loaded, graph = probe.load("rdma"), Topology("x")
-    graph.add("port:mlx5_0/1", "port", device="mlx5_0", port=1, state="ACTIVE")
-    draws = np.random.default_rng(1)
-    lines = []
-    narrowed = probe.narrow(loaded, ["verb=write", "qps=1", "direction=one", "load=0"])
-    for point in loaded.points(graph, narrowed):
-        grown = (point["nbytes"] - 1) * per_byte
-        seconds = {"latency": latency + 2 * overhead + grown, "bandwidth": gap + grown, "overhead": overhead}
-        for launch in range(3):
-            samples = (seconds[point["test"]] * (1 + 0.002 * draws.standard_normal(30))).tolist()
-            line = Line("rdma", "sha256:0", point, launch, mode=point["completion"], proven=True, verified=True)
-            lines.append(changed(line, seconds=[samples], nbytes=point["nbytes"], moved=point["nbytes"], ops=1))
-    run = run_of(lines, topology=graph, models={"rdma": [dict(model) for model in loaded.models]})
-    (model,) = [one.model for one in fit.fit_run(run) if one.kind == "loggp" and one.model]
-    found = {name: parameter.value for name, parameter in model.parameters.items()}
-    assert found["o"] == pytest.approx(overhead, rel=0.05)
-    assert found["L"] == pytest.approx(latency, rel=0.1)
-    assert found["max(g,o)"] == pytest.approx(gap, rel=0.1)
-    assert found["G"] == pytest.approx(per_byte, rel=0.02)
-
-
-class Gpu(np.ndarray):
-    """cupy's array as far as it is used here: the CPU reaches it by copies only."""
-
-    @property
-    def data(self) -> object:  # type: ignore[override]
-        return __import__("types").SimpleNamespace(ptr=self.ctypes.data)
-
-    def get(self) -> np.ndarray:
-        return np.array(self)
-
-    def set(self, values: np.ndarray) -> None:
-        self[:] = values
-
-
-@pytest.mark.parametrize(("verb", "test"), [("send", "latency"), ("read", "latency"), ("write", "bandwidth")])
-def test_gpu_memory_is_compared_by_copies(sides: Sides, monkeypatch: pytest.MonkeyPatch, verb: str, test: str) -> None:
-    import contextlib
-    import sys
-    import types
-
-    from iobench.rdma import memory
-
-    class Device(contextlib.nullcontext[None]):
-        def __init__(self, number: int) -> None:
-            super().__init__()
-
-        def synchronize(self) -> None:
-            pass
-
-    cupy = types.SimpleNamespace(
-        uint8=np.uint8, cuda=types.SimpleNamespace(Device=Device), zeros=lambda n, kind: np.zeros(n, kind).view(Gpu)
-    )
-    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
-    refused = Unavailable("this driver offers no dma-buf")
-    monkeypatch.setattr(memory, "_dma_buf", lambda address, length: (_ for _ in ()).throw(refused))
-    monkeypatch.setattr(memory, "_PEER_MODULES", ("no/such/module",))
-    monkeypatch.setattr(measure, "pair_of", lambda point, sampler: sides)
-    stream = {"depth": 16, "every": 4} if test == "bandwidth" else {}
-    point = point_of(verb=verb, test=test, memory="gpu", **stream)
-    with pytest.raises(Unavailable, match=r"no dma-buf.*nvidia-peermem is not loaded.*modprobe"):
-        measure.measure(point, Sampler(budget=0.01))
-    monkeypatch.setattr(memory, "_PEER_MODULES", ("sys",))
-    samples = measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))
-    assert samples.evidence["sides"][0]["memory"] == "GPU memory by nvidia-peermem"
-    assert samples.evidence["verified_operations"] == 2 * (4 if test == "bandwidth" else 1)
-    fake_verbs.DEVICE.corrupt = True
-    with pytest.raises(WrongData):
-        measure.measure(point, Sampler(budget=0.02, min_samples=2, max_samples=5))
-
-
-def test_a_dma_buf_comes_first_and_its_descriptor_is_closed(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    import types
-
-    from iobench.rdma import memory
-
-    asked: list[tuple[int, int]] = []
-    handles: list[int] = []
-
-    def ranged(handle: object, address: ctypes.c_uint64, length: ctypes.c_size_t, kind: int, flags: object) -> int:
-        asked.append((address.value, length.value))
-        handles.append(os.memfd_create("stands for a dma-buf"))
-        handle._obj.value = handles[-1]  # type: ignore[attr-defined]
-        return 0
-
-    def by_descriptor(pd: object, nbytes: int, access: int, dmabuf: int, offset: int) -> object:
-        os.fstat(dmabuf)
-        assert offset == 0
-        return types.SimpleNamespace(nbytes=nbytes)
-
-    driver = types.SimpleNamespace(cuMemGetHandleForAddressRange=ranged)
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: driver)
-    monkeypatch.setattr(sides.sides[0].verbs.mr, "DmaBufMR", by_descriptor)
-    made, how, address = memory._register_gpu(sides.sides[0].verbs, None, 4 << 20, 5000, 7)
-    assert (made.nbytes, how, address) == (5000, "GPU memory by dma-buf", 0)
-    assert asked == [(4 << 20, 8192)], "whole pages"
-    with pytest.raises(OSError, match="descriptor"):
-        os.fstat(handles[0])
 
 
 def test_completions_that_were_not_asked_for_are_noticed(sides: Sides) -> None:

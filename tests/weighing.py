@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,30 @@ from iobench.errors import IobenchError, Unavailable
 from iobench.storage import files
 from iobench.storage.files import Files
 from iobench.timing.sampler import Sampler
+from iobench.topology.graph import Topology
 from iobench.units import MIB
 
 WEIGHTS = probes.load("weights")
+
+
+@contextlib.contextmanager
+def sampling(scratch: Path) -> Iterator[Sampler]:
+    """Yield a quick sampler with its scratch folder; see that no files are left there."""
+    found = Sampler(budget=0.02, scratch=str(scratch))
+    yield found
+    found.close()
+    assert not list(scratch.glob("iobench-weights-*")), "files were left in the scratch folder"
+
+
+def points(*assignments: str) -> list[dict[str, Any]]:
+    """Return the points on a machine of which nothing is known."""
+    return list(WEIGHTS.points(Topology("empty"), probes.narrow(WEIGHTS, assignments)))
+
+
+def point(method: str, **more: Any) -> dict[str, Any]:
+    """Return a small point of the probe on the host."""
+    base = {"method": method, "target": "host", "threads": 2, "block": 256 << 10}
+    return {**base, **(more if "path" in more else {"nbytes": 2 * MIB + 3, "shards": 2, **more})}
 
 
 def measured(wanted: dict[str, Any], sampler: Sampler) -> probes.Samples:
