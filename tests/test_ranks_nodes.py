@@ -62,6 +62,13 @@ def target(tmp_path: Path) -> str:
     return f"{file}:Echo"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hellos be as late as they like."""
+    monkeypatch.setattr("iobench.ranks.agent.HELLO_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(job, "_HELLO_SECONDS", PATIENCE_SECONDS)
+
+
 @pytest.fixture
 def agent() -> Iterator[Agent]:
     made = Agent("127.0.0.1", "secret")
@@ -311,9 +318,7 @@ def test_a_node_that_does_not_come_is_named(port: int) -> None:
         pass
 
 
-def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_HELLO_SECONDS", PATIENCE_SECONDS)
-
+def test_another_version_is_refused(port: int) -> None:
     def stranger() -> None:
         with connected(port) as link:
             link.sendall(b'{"iobench": "0.0.0", "node": 1, "port": 4}\n')
@@ -327,8 +332,7 @@ def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
-def test_garbage_on_the_port_is_turned_away_and_the_wait_goes_on(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_HELLO_SECONDS", PATIENCE_SECONDS)
+def test_garbage_on_the_port_is_turned_away_and_the_wait_goes_on(port: int) -> None:
     answers = []
 
     def strangers() -> None:

@@ -29,7 +29,7 @@ from iobench.ranks.nodes import ALONE, Node, shares
 from iobench.ranks.shared import SharedState
 from iobench.ranks.spawn import Process, spawn
 
-START_SECONDS = 60.0  # a start imports large libraries, in every rank at once
+START_SECONDS = 300.0  # a start imports large libraries, in every rank at once
 CALL_SECONDS = 30.0
 _GRACE_SECONDS = 2.0  # after the first failure: let the others' answers arrive, so that the cause is named
 _TICK_SECONDS = 0.5  # between two looks; a longer one means that this process was stopped

@@ -20,7 +20,7 @@ from iobench.rdma.pairing import CALL_SECONDS
 
 PROTOCOL = "rdma-1"
 PORT = 29518
-HELLO_SECONDS = 5.0
+HELLO_SECONDS = 20.0  # busy hosts answer late
 HELLO_NBYTES = 4096
 ANSWER_NBYTES = 4 << 20
 _KNOCK_SECONDS = 10.0

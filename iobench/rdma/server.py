@@ -1,6 +1,6 @@
 """The other host's part: ``iobench run rdma --server``. Serves one host at a time, answers nothing but what it knows.
 
-What comes over the socket is data, never code: a hello of at most 4 KiB within five seconds, then calls of the methods
+What comes over the socket is data, never code: a hello of at most 4 KiB within 20 seconds, then calls of the methods
 of a side (side.py) whose arguments are checked one by one. Connections are looked at apart from each other, so one that
 says nothing keeps no other waiting. The port is open to whoever reaches the named address: name one of the fabric.
 """
@@ -24,7 +24,7 @@ from iobench.topology.sysfs import Tree
 
 _MOST_WAITING = 64  # connections that have not said their hello yet
 _IDLE_SECONDS = 600.0
-_PATIENCE_SECONDS = 3.0  # for the host before to be done with: less than a host waits for the answer to its hello
+_PATIENCE_SECONDS = 12.0  # for the host before to be done with: less than a host waits for the answer to its hello
 _REQUEST_NBYTES = 1 << 20
 _MOST_COUNT, _MOST_MARKS, _MOST_SECONDS = 1 << 40, 1 << 16, 3600.0
 
