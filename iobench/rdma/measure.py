@@ -166,7 +166,7 @@ def _bandwidth(pair: Pair, setup: Setup, sampler: Sampler, both: bool) -> tuple[
         total = 2 * lead + group
         return stream(total, [group, total])[0][0] / (total // group - 1)
 
-    state["ops"] = max(1, round(_STREAM_SECONDS / max(_fastest(pilot, sampler.budget), 1e-9))) * group
+    state["ops"] = max(1, round(_STREAM_SECONDS / max(_fastest(pilot, sampler.budget / 2), 1e-9))) * group
     timed = sampler.collect(samples, ops=state["ops"])
     checked = sum(pair.call("check", seconds_for(setup.nbytes * setup.qps), turn=1, both=both))
     if setup.verb == "atomic_fadd":
