@@ -41,9 +41,8 @@ class TerminalObserver(Observer):
         setup = sum(job.setup_seconds for job in jobs if job.launch == 0 or plan.request.budget is None)
         more = f", and about {setup:.0f} s to set up" if setup >= 1 else ""
         rest = "" if lines == plan.lines else f", {plan.lines - lines} of {plan.lines} measurements done before"
-        self._say(
-            f"[bold]{points} points[/bold] of {len(plan.probes)} probes, up to {seconds:.0f} s of measuring{more}{rest}"
-        )
+        probes = "1 probe" if len(plan.probes) == 1 else f"{len(plan.probes)} probes"
+        self._say(f"[bold]{points} points[/bold] of {probes}, up to {seconds:.0f} s of measuring{more}{rest}")
         self._say(f"records: {escape(str(folder / 'records.jsonl'))}")
         if self._console.is_terminal:
             self._progress = Progress(

@@ -209,7 +209,8 @@ def _resume(folder: Path, graph: Topology) -> Session:
     lines = [line for entry in old.records for line in entry.lines]
     done = {(line.key, line.launch) for line in lines if line.status != "failed"}
     writer = Writer.reopen(old.path.parent)
-    writer.append(record.dumps({"type": "resume", "created": _now(), "version": iobench.__version__}))
+    if next(made.jobs(done), None):  # a run that was complete stays a run without a break
+        writer.append(record.dumps({"type": "resume", "created": _now(), "version": iobench.__version__}))
     return Session(made, old.path.parent, writer, done)
 
 

@@ -58,3 +58,15 @@ def test_no_figure_is_lost_to_an_encoding(encoding: str, tmp_path: Path) -> None
     assert b"Traceback" not in done.stderr
     assert {"ascii": b"?", "iso-8859-1": "±".encode("latin-1"), "utf-8": "±".encode()}[encoding] in done.stdout
     assert "±" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_resuming_a_complete_run_leaves_it_as_it_is(cli: Cli, tmp_path: Path) -> None:
+    run = ("null", "-a", "kind=skip", "--launches", 1, "--no-report")
+    assert cli("run", *run, "--out", "r").returncode == 0
+    file = tmp_path / "r" / "records.jsonl"
+    before = file.read_bytes()
+    done = cli("run", "--resume", "r", "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert "points of 1 probe, up to" in done.stdout
+    assert "resumed" not in done.stdout
+    assert file.read_bytes() == before

@@ -276,3 +276,10 @@ def test_the_same_input_gives_the_same_comparison():
     once, again = (only(contrast([run(a), run(b, "B")]))[1] for _ in range(2))
     assert once.ratios == again.ratios
     assert once.crossings == again.crossings
+
+
+def test_what_nobody_can_tell_is_said_once():
+    noisy = [collective(20 * US, 100 * GB, seed=seed, noise=0.5) for seed in (1, 2)]
+    found = contrast([run(noisy[0]), run(noisy[1], "B")])
+    (fight,) = found.matches[0].duels
+    assert fight.sentence == "which is faster is unclear at every size (256 B to 64 MiB)"

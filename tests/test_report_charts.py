@@ -401,7 +401,10 @@ def test_a_curve_over_what_was_measured_beside_the_time() -> None:
     assert [mark.x for mark in chart.curves[0].marks] == [1e6, 9e9, 20e9]
     assert x_text(chart, 9e9) == "9.00 GB/s"
     assert chart.x_name == "bandwidth of the others"
-    assert "bandwidth of the others" in draw.svg(chart)
+    assert "bandwidth of the others, GB/s" in draw.svg(chart)
+    run = with_plots(out, plot)
+    (view,) = figures_of(run, "loaded", judge(run))
+    assert "against bandwidth of the others" in view.caption
     without = [line for line in out if line.point["delay"]]
     for line in without:
         line.evidence.clear()

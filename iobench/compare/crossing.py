@@ -163,10 +163,10 @@ def _sentence(duel: Duel) -> str:
     spans = _spans(ratios, a, b)
     if not spans:
         if len(ratios) == 1:
-            return f"{a} and {b} are the same" if ratios[0].verdict == "same" else f"{a} or {b}: unclear"
+            return f"{a} and {b} are the same" if ratios[0].verdict == "same" else "which is faster is unclear"
         where = f"{format_size(ratios[0].nbytes)} to {format_size(ratios[-1].nbytes)}"
         same = all(ratio.verdict == "same" for ratio in ratios)
-        return f"{a} and {b} are the same ({where})" if same else f"{a} or {b}: unclear at every size ({where})"
+        return f"{a} and {b} are the same ({where})" if same else f"which is faster is unclear at every size ({where})"
     if len(spans) == 1:
         return _one_winner(duel, spans[0])
     if len(duel.crossings) > _MOST_CHANGES:

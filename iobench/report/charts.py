@@ -73,6 +73,11 @@ class Chart:
     linear: bool = False
 
     @property
+    def x_title(self) -> str:
+        """What the x axis is called."""
+        return self.x_name or self.x
+
+    @property
     def marks(self) -> list[Mark]:
         return [mark for curve in self.curves for mark in curve.marks]
 

@@ -204,7 +204,7 @@ def _x_axis(axes: Any, chart: Chart) -> None:
     else:
         axes.set_xticks(*ticks.number_ticks(values))
     axes.minorticks_off()
-    axes.set_xlabel(chart.x_name or chart.x)
+    axes.set_xlabel(f"{chart.x_title}, GB/s" if is_rate(chart.x) else chart.x_title)
 
 
 def _name_crossed(axes: Any, chart: Chart) -> None:

@@ -69,7 +69,8 @@ def _what(chart: Chart) -> str:
         return f"{value}, median; whiskers: 95 % interval."
     hollow = any(mark.status == "suspect" for mark in chart.marks)
     return (
-        f"{value} against {chart.x}, median; band and whiskers: 95 % interval.{' Hollow: suspect.' if hollow else ''}"
+        f"{value} against {chart.x_title}, median; band and whiskers: 95 % interval."
+        f"{' Hollow: suspect.' if hollow else ''}"
     )
 
 
@@ -102,5 +103,5 @@ def _range(chart: Chart) -> str:
         first, last = curve.marks[0], curve.marks[-1]
         ends = f"{text(first.y)} at {x_text(chart, first.x)}"
         ends += f" to {text(last.y)} at {x_text(chart, last.x)}" if last is not first else ""
-        lines.append(f"{curve.label or chart.x}: {ends}")
+        lines.append(f"{curve.label or chart.x_title}: {ends}")
     return "; ".join(lines) + "."
