@@ -72,7 +72,7 @@ def test_a_script_and_its_answer(tmp_path: Path) -> None:
     made, other = guest(tmp_path)
     other.sendall(b"done 1 3\r\n")
     (tmp_path / "1.out").write_text("said")
-    done = made.run("true", modules=["rdma_rxe"], timeout=5)
+    done = made.run("true", modules=["rdma_rxe"], timeout=600)
     assert (done.code, done.out, done.err) == (3, "said", "")
     assert other.recv(100) == b"1\n"
     assert (tmp_path / "1.sh").read_text() == "modprobe -a rdma_rxe || exit 125\ntrue\n"
