@@ -47,9 +47,11 @@ bench: $(READY) ## measure this machine: every probe, fitted models, verdicts, r
 test: $(TESTREADY) ## run the tests; no hardware needed
 	$(PY) -m pytest -q $(ARGS)
 
+# A machine for each file of tests, two at a time, where pytest-xdist is there.
+SIDE_BY_SIDE = $(shell $(PY) -c 'import xdist' 2>/dev/null && echo --numprocesses 2 --dist loadfile)
 .PHONY: lab
 lab: $(TESTREADY) ## tests on emulated hardware (NUMA, CXL, NVMe, soft-RoCE) in a virtual machine; Debian, a few minutes
-	IOBENCH_LAB=$${IOBENCH_LAB:-1} $(PY) -m pytest -q tests/lab $(ARGS)
+	IOBENCH_LAB=$${IOBENCH_LAB:-1} $(PY) -m pytest -q $(SIDE_BY_SIDE) tests/lab $(ARGS)
 
 .PHONY: lint
 lint: $(LINTREADY) ## check style and types

@@ -1,8 +1,8 @@
 """The emulated hardware lab: a virtual machine with NUMA, CXL, NVMe and RDMA that this machine does not have.
 
 ``make lab`` runs its tests. ``machine.LAB`` is what QEMU emulates, ``setup`` what is set up in it, ``kernel`` the stock
-Debian kernel (cached in ~/.cache/iobench/lab), ``vm.Guest`` the running machine. A test takes the session's fixture
-``guest``, booted and set up once for all tests (CXL as devdax, /mnt/nvme mounted, rxe0 up):
+Debian kernel (cached in ~/.cache/iobench/lab), ``vm.Guest`` the running machine. A test takes the fixture ``guest``,
+booted and set up once for all tests of its file (CXL as devdax, /mnt/nvme mounted, rxe0 up); files run side by side:
 
     def test_something(guest: Guest) -> None:
         done = guest.run("ibv_devinfo -d rxe0", timeout=60)   # bash, as root; the host's root is the guest's, read-only

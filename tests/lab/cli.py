@@ -12,7 +12,7 @@ from iobench import record, topology
 from iobench.record import Run
 from iobench.topology.graph import Topology
 
-from lab.kernel import cache_folder
+from lab.kernel import cache_folder, locked
 from lab.vm import SHARED, Done, Guest
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -69,7 +69,8 @@ def prepare() -> None:
     """Compile on this side what would take the guest minutes: iobench's modules and the kernels of the CPU probes."""
     host = [sys.executable, "-m"]
     env = {**os.environ, **environment()}
-    subprocess.run([*host, "compileall", "-q", str(CHECKOUT / "iobench")], check=False, timeout=_PREPARE_SECONDS)
-    subprocess.run(
-        [*host, "lab.compile_kernels"], cwd=CHECKOUT / "tests", check=True, env=env, timeout=_PREPARE_SECONDS
-    )
+    with locked():
+        subprocess.run([*host, "compileall", "-q", str(CHECKOUT / "iobench")], check=False, timeout=_PREPARE_SECONDS)
+        subprocess.run(
+            [*host, "lab.compile_kernels"], cwd=CHECKOUT / "tests", check=True, env=env, timeout=_PREPARE_SECONDS
+        )

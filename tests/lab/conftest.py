@@ -1,9 +1,13 @@
-"""One virtual machine for all tests of the lab: booted once, set up once, asked often."""
+"""A virtual machine for the tests of the lab: booted once, set up once, asked often.
+
+Under pytest-xdist (``make lab``) each worker has a machine of its own, and the tests of a file share one.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,9 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _booted: list[float] = []
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Gather what a worker of pytest-xdist says at its end."""
+    _booted.extend(getattr(node, "workeroutput", {}).get("booted", []))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (said := getattr(session.config, "workeroutput", None)) is not None:
+        said["booted"] = _booted
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for seconds in _booted:
-        terminalreporter.write_line(f"lab: the virtual machine was up after {seconds:.1f} s")
+        terminalreporter.write_line(f"lab: a virtual machine was up after {seconds:.1f} s")
 
 
 @pytest.fixture(scope="session")

@@ -45,8 +45,7 @@ def cache_folder() -> Path:
 def get() -> Kernel:
     """Return the kernel, downloaded and unpacked the first time; LabError where that fails."""
     top = cache_folder()
-    top.mkdir(parents=True, exist_ok=True)
-    with _locked(top / "lock"):
+    with locked():
         folders = sorted(top.glob("linux-image-*"), key=lambda path: path.stat().st_mtime)
         folder = folders[-1] if folders else _unpack(top)
         release = next((folder / "lib/modules").iterdir()).name
@@ -118,9 +117,10 @@ def boot_modules(kernel: Kernel, folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Two runs at once must not unpack into one folder."""
-    with file.open("w") as handle:
+def locked() -> Iterator[None]:
+    """Two runs at once must not unpack or compile into one folder: the cache, made where it is missing."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -35,22 +35,27 @@ def said(guest: Guest) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def probed(guest: Guest, said: dict[str, Any]) -> Run:
-    """The probe as a user runs it: small."""
+def ran(guest: Guest, said: dict[str, Any]) -> Guest:
+    """The probe as a user runs it, small; two traffic classes, alone and beside bulk flows; two packet sizes."""
     narrowed = "-a nbytes=8 -a depth=1,16 -a every=1,4 -a qps=1 -a load=0 -a completion=poll -a direction=one"
-    cli.call(guest, cli.run_line("rdma", f"rdma {narrowed}"), timeout=_PATIENCE)
-    return cli.measured(guest, "rdma")
+    cli.call(
+        guest,
+        cli.run_line("rdma", f"rdma {narrowed}"),
+        cli.run_line("jitter", f"rdma {_SMALL} -a load=0,1 -a traffic_class=0,96"),
+        cli.run_line("packets", f"rdma {_SMALL} -a load=0 -a mtu=256,1024"),
+        timeout=_PATIENCE,
+    )
+    return guest
 
 
 @pytest.fixture(scope="module")
-def settings(guest: Guest, said: dict[str, Any]) -> Path:
-    """A run of two traffic classes, alone and beside bulk flows, and of two packet sizes."""
-    jitter = f"{_SMALL} -a load=0,1 -a traffic_class=0,96"
-    packets = f"{_SMALL} -a load=0 -a mtu=256,1024"
-    cli.call(
-        guest, cli.run_line("jitter", f"rdma {jitter}"), cli.run_line("packets", f"rdma {packets}"), timeout=_PATIENCE
-    )
-    return guest.shared
+def probed(ran: Guest) -> Run:
+    return cli.measured(ran, "rdma")
+
+
+@pytest.fixture(scope="module")
+def settings(ran: Guest) -> Path:
+    return ran.shared
 
 
 def test_ten_thousand_of_each_without_a_wrong_byte(said: dict[str, Any]) -> None:
