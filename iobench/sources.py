@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import importlib.util
 import re
+import zlib
 from pathlib import Path
 
 from iobench import record
+from iobench.errors import UserError
 from iobench.record import Run
 
 PREFIX = "published:"
@@ -27,6 +30,8 @@ def open(spec: str | Path) -> Run:
 
         return published.load(text.removeprefix(PREFIX))
     path = Path(spec)
+    if _is_packed(path):
+        raise UserError(f"{path} is a run of iobench, packed: gunzip it, then name {path.with_suffix('')}")
     if is_own(path) or importlib.util.find_spec("iobench.importers") is None:
         return record.read(path)
     run: Run = importlib.import_module("iobench.importers").read(path)
@@ -42,6 +47,17 @@ def is_own(path: Path) -> bool:
             return _OWN.match(file.read(_HEAD)) is not None
     except OSError:
         return True  # record.read says why it can't be read
+
+
+def _is_packed(path: Path) -> bool:
+    """Tell whether ``path`` is a records file of iobench in gzip: logs are read so, but a run is appended to."""
+    if path.suffix != ".gz" or not path.is_file():
+        return False
+    try:
+        with gzip.open(path) as file:
+            return _OWN.match(file.read(_HEAD)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False  # the importer says what is wrong with it
 
 
 def home(run: Run) -> Path | None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from iobench import report
+from iobench import report, sources
 from iobench.check import judge
 from iobench.compare import compare
 from iobench.errors import UserError
@@ -25,6 +25,7 @@ from iobench.report.notices import ORDER, counts, notices
 from iobench.report.view import FOLD_ROWS
 from iobench.units import GB, KIB, MIB, US
 from rich.console import Console
+from tests.conftest import ROOT
 
 from make_run import SOURCE, chase, demo_lines, demo_run, hockney, lines, run_of, save
 
@@ -482,3 +483,9 @@ def test_a_probe_that_cannot_run_here_has_no_empty_section(tmp_path: Path) -> No
     assert "\n## hbm" not in plain.read_text(encoding="utf-8")
     assert "\n## dram" in plain.read_text(encoding="utf-8")
     assert ">hbm</h2>" not in page.read_text(encoding="utf-8")
+
+
+def test_what_another_tool_measured_refers_to_no_probe() -> None:
+    run = sources.open(ROOT / "tests" / "fixtures" / "logs" / "comment_signs_eaten_by_a_forum.txt")
+    (told,) = [notice.text for notice in notices(run, judge(run)) if notice.kind == "unproven"]
+    assert told.endswith("Do not quote the number for this path; a log with NCCL_DEBUG=INFO shows it.")

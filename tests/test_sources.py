@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 
 import pytest
@@ -24,6 +25,17 @@ def test_a_copied_records_file_keeps_its_sense_under_another_name(tmp_path):
     run = sources.open(other)
     assert len(run) == len(sources.open(folder))
     assert sources.home(run) is None
+
+
+def test_a_packed_run_says_how_to_unpack_it(tmp_path):
+    packed = tmp_path / "records.jsonl.gz"
+    packed.write_bytes(gzip.compress((save(demo_run(), tmp_path / "run")).read_bytes()))
+    with pytest.raises(UserError, match=r"gunzip it, then name .*/records\.jsonl$"):
+        sources.open(packed)
+    packed.write_bytes(b"\x1f\x8b torn")
+    with pytest.raises(UserError) as error:
+        sources.open(packed)
+    assert "gunzip" not in str(error.value)
 
 
 def test_a_published_curve_has_no_folder():

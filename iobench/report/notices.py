@@ -26,6 +26,7 @@ _LEAD = {
     "unproven": "took a path that is not proven",
     "skipped": "could not be measured",
 }
+_NOT_QUOTED = "Do not quote the number for this path"
 _NEXT = {
     "wrong": "These numbers are in no model and no comparison. Find the fault first: run the point again and, if it "
     "stays, do not trust this path with data.",
@@ -34,7 +35,7 @@ _NEXT = {
     "failed": "Mend the cause, then run the probe again.",
     "emulated": "These times are in no model, no comparison and no headline. Run on real hardware for numbers.",
     "suspect": "Stop other work on the machine and run again; undisturbed it is likely to be faster.",
-    "unproven": "Do not quote the number for this path; the first lines of the probe's file say what would prove it.",
+    "unproven": f"{_NOT_QUOTED}; the first lines of the probe's file say what would prove it.",
     "skipped": "Nothing is wrong with the run: give the machine what is named to measure it.",
 }
 
@@ -102,9 +103,17 @@ def _of_status(run: Run, verdicts: Mapping[str, Verdict], status: str, records: 
     if status == "impossible":
         why = max((verdicts[record.key] for record in records), key=lambda verdict: verdict.fraction or 0.0).sentence
     worst = "the worst: " if len(set(whys)) > 1 else ""
-    step = "" if _STEP.search(why) else _NEXT[status]
+    step = "" if _STEP.search(why) else _step(status, records[0])
     text = f"{records[0].probe}: {_points(len(records))} {_LEAD[status]} ({_named(run, records)}): {worst}"
     return Notice(status, f"{text}{_sentence(why)} {step}".strip())
+
+
+def _step(status: str, record: Record) -> str:
+    """Return what to do next; of what another tool measured no probe's file says anything."""
+    if status != "unproven" or not record.first.aggregate:
+        return _NEXT[status]
+    nccl = record.point.get("engine") in ("nccl", "rccl")
+    return f"{_NOT_QUOTED}; a log with NCCL_DEBUG=INFO shows it." if nccl else f"{_NOT_QUOTED}."
 
 
 def _first_figure(why: str) -> float:

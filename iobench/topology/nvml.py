@@ -46,6 +46,8 @@ def read() -> tuple[list[Gpu], str]:
     """Return the GPUs and in one phrase what NVML said; no GPU where it is missing or fails."""
     try:
         import pynvml
+    except ModuleNotFoundError:
+        return [], "not used: this Python has no nvidia-ml-py"
     except (ImportError, OSError) as error:
         return [], f"not used: {type(error).__name__}"
     return read_with(pynvml)
