@@ -249,6 +249,14 @@ def test_compiled_code_is_kept_in_the_users_cache(tmp_path: Path) -> None:
     assert jit.cache_dir({"NUMBA_CACHE_DIR": str(tmp_path / "file" / "below")}) is None
 
 
+def test_a_user_without_a_home_keeps_no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    assert jit.cache_dir({}) is None
+
+
 def test_nothing_is_written_next_to_the_kernels() -> None:
     with streaming("copy", False, 4096) as work:
         work.take(1)

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from iobench import gpu, hostmem, mempolicy, topology
+from iobench import gpu, hostmem, mempolicy, numabound, topology
 from iobench import probe as probes
 from iobench.errors import Unavailable
 from iobench.gpu import Device, bound
@@ -42,12 +42,13 @@ def graph(pretend: Pretend, monkeypatch: pytest.MonkeyPatch) -> Topology:
 
 
 @pytest.fixture
-def bindable() -> None:
+def bindable(graph: Topology) -> None:
     try:
-        with hostmem.buffer(4096, policy=Policy((0,))) as area:
+        numabound.cpus_of(graph, 0)
+        with hostmem.buffer(16 * MIB, policy=Policy((0,))) as area:  # more than any test here needs
             area.data[:] = 1
     except Unavailable as reason:
-        pytest.skip(f"memory can't be bound here: {reason}")
+        pytest.skip(f"threads and memory can't be bound to node 0 here: {reason}")
 
 
 def run(graph: Topology, **point: Any) -> Line:

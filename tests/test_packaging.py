@@ -41,15 +41,8 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pip", reason="needs pip")
     venv.create(home, with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home), "platbase": str(home)}))
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--isolated",
-        "--python",
-        str(home / "bin" / "python"),
-        "--disable-pip-version-check",
-    ]
+    python = str(home / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--isolated", "--python", python, "--disable-pip-version-check"]
     command = [*pip, "install", "-q", "--no-index", "--no-deps", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

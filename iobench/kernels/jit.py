@@ -20,13 +20,16 @@ def cache_dir(environment: dict[str, str] | None = None) -> Path | None:
     """
     values = dict(os.environ) if environment is None else environment
     chosen = values.get("NUMBA_CACHE_DIR")
-    cache = Path(values.get("XDG_CACHE_HOME") or Path(values.get("HOME") or "~").expanduser() / ".cache")
-    folder = (Path(chosen) if chosen else cache / "iobench" / "numba") / f"kernels-{_sources()}"
     try:
+        folder = (Path(chosen) if chosen else _user_cache(values) / "iobench" / "numba") / f"kernels-{_sources()}"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: a user whom the system does not know has no home
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def _user_cache(environment: dict[str, str]) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache")
 
 
 def _sources() -> str:
