@@ -1,4 +1,4 @@
-"""Lets every process of a run discover the machine of FAKE_MACHINE."""
+"""Lets every process of a run discover the machine of FAKE_MACHINE, and nothing of the one it runs on."""
 
 import os
 
@@ -9,3 +9,5 @@ if "FAKE_MACHINE" in os.environ:
 
     package, module = import_module("iobench.topology"), import_module("iobench.topology.discover")
     package.discover = module.discover = lambda *_, **__: load(os.environ["FAKE_MACHINE"])
+    host = import_module("iobench.preflight.host").Host
+    host.here = classmethod(lambda cls, topology: cls.at("/nonexistent", topology))

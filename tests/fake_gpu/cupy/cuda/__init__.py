@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from cupy import clock
 from cupy.cuda import runtime
 
 __all__ = ["Device", "Graph", "Stream", "run", "runtime"]
@@ -36,6 +37,7 @@ class Graph:
         assert isinstance(stream, Stream)
         for call in self._calls:
             call()
+            clock.operation()
 
 
 class Stream:
@@ -66,7 +68,8 @@ class Stream:
 def run(stream: int, call: Callable[[], Any]) -> None:
     """Run now, or with the graph that the stream captures."""
     captured = STREAMS[stream].captured
-    if captured is None:
-        call()
-    else:
+    if captured is not None:
         captured.append(call)
+        return
+    call()
+    clock.operation()

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -184,6 +185,7 @@ def _meet(address: str, size: int, rank: int) -> list[Connection]:
                 own = Client(address)
                 own.send(rank)
                 return [own]
+            time.sleep(0.005)
     with Listener(address, backlog=size) as listener:
         found = [listener.accept() for _ in range(size - 1)]
     return [peer for _, peer in sorted(((peer.recv(), peer) for peer in found), key=lambda pair: pair[0])]

@@ -1,13 +1,13 @@
-"""cudaMalloc and the like; events by the host's clock."""
+"""cudaMalloc and the like; events by the ranks' clock."""
 
 import ctypes
 import itertools
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
+from cupy import clock
 from cupy.cuda.memory import AREAS, looking, take
 
 memcpyDefault = 4
@@ -70,7 +70,7 @@ def eventCreate() -> int:
 
 def eventRecord(event: int, stream: int) -> None:
     assert isinstance(stream, int)
-    _EVENTS[event] = time.perf_counter_ns()
+    _EVENTS[event] = clock.look()
 
 
 def eventSynchronize(event: int) -> None:
