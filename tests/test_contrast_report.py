@@ -73,12 +73,12 @@ def test_names_from_runs_are_escaped(tmp_path):
     evil = "<script>alert(1)</script>|`x`"
     a, b = crossed()
     plain, page = comparing.write(comparing.Asked((a, b), [evil, "b & c"]), tmp_path)
-    html = page.read_text()
+    html = page.read_text(encoding="utf-8")
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert "b &amp; c" in html
     assert not re.search(r'(?:src|href)="(?!data:|#)', html)
-    assert "\\<script\\>" in plain.read_text()
+    assert "\\<script\\>" in plain.read_text(encoding="utf-8")
 
 
 def test_a_run_that_cannot_be_written_says_where_to(tmp_path):
