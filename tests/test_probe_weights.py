@@ -187,7 +187,9 @@ def test_a_read_that_never_happens_is_found(sampler: Sampler, monkeypatch: pytes
 
 
 def test_a_file_that_is_not_evicted_is_not_called_cold(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured(point("buffered-warm"), sampler)  # in the cache now
+    found = measured(point("buffered-warm"), sampler)  # in the cache now
+    if min(found.evidence.get("resident_after") or [0.0]) < cache.WARM_FRACTION:
+        pytest.skip("this filesystem drops a file's pages when it is opened (FUSE), or memory is short")
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
     with pytest.raises((IobenchError, Unavailable), match=r"not cold|owner|in memory"):
         WEIGHTS.measure(point("buffered-cold"), sampler)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from iobench import hostmem
 from iobench.errors import IobenchError, Unavailable, UserError, WrongData
 from iobench.storage import cache, cufile, device, filesystem, layout, make, plan, proof, read, ring, target, verify
+from iobench.storage import mapped as mapping
 from iobench.storage.device import Counted
 from iobench.storage.filesystem import Filesystem, filesystem_of
 from iobench.storage.mapped import mapped
@@ -117,6 +118,12 @@ def test_no_space_names_both_figures_and_the_way_out(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_filesystem_without_a_size_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: (0, 0, 0))  # ramfs
+    with make.made(tmp_path, MIB, 1) as found:
+        assert found.checkpoint.nbytes == MIB
+
+
 def test_a_disk_that_fills_up_while_writing_is_said_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +199,20 @@ def loaded(found: make.Made, method: str, threads: int, block: int, alignment: i
         else:
             read.reader(read.pieces(checkpoint, block, alignment), memory.data.data, pool, threads)(fds)
         return memory.data.copy()
+
+
+def test_files_that_can_not_be_mapped_are_said(weights: make.Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(mapping.mmap, "mmap", refused)
+    operation = [weights.checkpoint, plan.files(weights.checkpoint), MIB, [target.NowhereLane([], None)]]
+    with (
+        read.opened(weights.checkpoint) as fds,
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(Unavailable, match="maps no files into memory: No such device"),
+    ):
+        mapped(*operation, pool)(fds)
 
 
 def check_all(found: make.Made, memory: np.ndarray) -> None:
@@ -515,8 +536,9 @@ def test_cold_reads_are_seen_by_both_counters(disk: Path, weights: make.Made) ->
     if moved.device == 0:
         pytest.skip(f"{where.name} counts nothing (iostats are off)")
     assert moved.device is not None
-    assert moved.device >= weights.checkpoint.nbytes
-    assert moved.process is None or moved.process >= weights.checkpoint.nbytes
+    least = 0.98 * weights.checkpoint.nbytes  # btrfs compresses the headers
+    assert moved.device >= least
+    assert moved.process is None or moved.process >= least
 
 
 def test_the_smaller_counter_counts() -> None:
@@ -576,6 +598,17 @@ def test_pages_of_the_process_itself_are_not_those_of_the_file(asked: int, read_
     wanted = "compat, from the page cache" if path == "page cache" else "compat, from the device and the page cache"
     assert cufile.judge(asked, moved, None, {"posix": asked}, None, 1.0).path == wanted
     assert proof.judge("direct", asked, moved, EXT4).path == "O_DIRECT, not from the device"
+
+
+@pytest.mark.parametrize(
+    ("resident", "proven"), [(1.0, True), (0.999, True), (0.9, False), (0.0, False), (None, False)]
+)
+def test_what_is_not_in_the_page_cache_is_not_called_so(resident: float | None, proven: bool) -> None:
+    """FUSE drops a file's pages when it is opened, and no device tells who reads it."""
+    verdict = proof.judge("buffered-warm", MIB, Counted(None, 0), Filesystem("fuse"), resident)
+    assert verdict.proven is proven
+    assert (verdict.path == "page cache") is (proven or resident is None)
+    assert proven or verdict.notes
 
 
 def test_amplification_is_told_from_neighbours() -> None:

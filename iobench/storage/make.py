@@ -86,8 +86,8 @@ def made(folder: str | Path, nbytes: int, shards: int, model: str = LLAMA_3_8B) 
 
 def check_room(folder: str | Path, nbytes: int) -> None:
     """Raise UserError, with the free and the needed figure, unless ``nbytes`` fit into ``folder``."""
-    free = shutil.disk_usage(folder).free
-    if nbytes > free:
+    total, _, free = shutil.disk_usage(folder)
+    if total and nbytes > free:  # ramfs has no size
         raise UserError(
             f"no space in {folder}: {format_size(nbytes)} needed, {format_size(free)} free; "
             "choose another folder with --scratch or a smaller -a nbytes"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from iobench.errors import Unavailable
 from iobench.storage import plan, read
 from iobench.storage.checkpoint import Checkpoint
 from iobench.storage.plan import Area, Plan
@@ -54,5 +55,9 @@ def _taken(view: memoryview, part: Area) -> NDArray[np.uint8]:
 
 @contextlib.contextmanager
 def _mapped(fd: int, nbytes: int) -> Iterator[memoryview]:
-    with mmap.mmap(fd, nbytes, prot=mmap.PROT_READ) as area, memoryview(area) as view:
+    try:
+        area = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
+    except OSError as error:  # FUSE with direct_io
+        raise Unavailable(f"this filesystem maps no files into memory: {error.strerror}") from error
+    with area, memoryview(area) as view:
         yield view

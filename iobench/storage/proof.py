@@ -97,5 +97,8 @@ def _warm(asked: int, moved: Counted, filesystem: Filesystem, resident: float | 
         return Verdict(
             "page cache and device", False, [f"warm, yet {own / asked:.1%} of the bytes came from the device"]
         )
+    if resident is not None and resident < _ALL:
+        note = f"{resident:.1%} of the files lay in the page cache: this filesystem drops pages, or memory is short"
+        return Verdict("buffered, not from the page cache", False, [note])
     label = PAGE_CACHE if not filesystem.in_memory else f"{filesystem.name} (memory)"
     return Verdict(label, resident is not None, [] if resident is not None else ["residency unknown"])
