@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from iobench import probe as probes
 from iobench.errors import Unavailable
 from iobench.fit import fit_run
-from iobench.kernels import chase
+from iobench.kernels import chase, load
 from iobench.kernels.loading import Loading
 from iobench.timing.sampler import Sampler
 from iobench.topology import discover
@@ -137,6 +138,21 @@ def test_a_tail_has_enough_single_loads() -> None:
     assert len(result.timed.seconds[0]) >= 1000
     assert result.evidence["clock_seconds"] >= 0
     assert result.mode != measure(mix="read", delay=0, sample="mean").mode
+
+
+@needs_two
+def test_the_load_is_compiled_before_anybody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call compiles it: that one finds the stop sign, the others go on."""
+    whole, stops = load.drive, []
+
+    def drive(words: Any, every: int, delay: int, stop: Any, *rest: Any) -> None:
+        stops.append(ctypes.c_int64.from_address(int(stop)).value)
+        whole(words, every, delay, stop, *rest)
+
+    monkeypatch.setattr(load, "drive", drive)
+    measure(mix="3:1", delay=4, sample="mean")
+    assert stops[0] == 1
+    assert set(stops[1:]) == {0}
 
 
 @needs_two

@@ -19,7 +19,7 @@ from iobench.kernels.team import Team
 from iobench.mempolicy import Policy
 
 Driver = Callable[..., None]
-_START_SECONDS = 60.0  # long after any start: other processes may have the CPUs
+_START_SECONDS = 300.0  # long after any start: other processes may have the CPUs
 _TICK_SECONDS = 1e-9  # the clock's unit: one of coarse steps may not go on during a single load
 _SETTLE_SECONDS = 200e-6  # of load before the chase begins: caches and prefetchers are in their steady state
 _FAR = 2 * LANES  # int64 words between two counters: neighbouring lines are fetched in pairs
@@ -53,6 +53,8 @@ class Loading:
         parts = slices(data, len(team.cpus))
         work = cls(chase, team, parts, load.MIXES[mix], delay)
         team.run(lambda thread: load.fill(parts[thread], work._origin(thread)))
+        work._shared[0] = 1  # told to stop before it begins: compiled here, and not while somebody waits for it
+        team.run(lambda thread: work._load(thread, load.drive))
         return work
 
     def take(self, loads: int, count: int, driver: Driver | None = None) -> NDArray[np.float64]:
