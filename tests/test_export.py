@@ -96,6 +96,11 @@ def test_simai_ratio_has_the_shape_of_the_curve(run: Path) -> None:
     assert {cell for row in rows[1:] for cell in row[2:]} == {""}
 
 
+def test_a_table_of_an_op_that_nobody_measured_is_refused() -> None:
+    with pytest.raises(UserError, match=r"holds no all_reduse \(it has all_reduce\)"):
+        export.export("published:h100-nvlink", "table", Options(op="all_reduse"))
+
+
 def test_the_table_gives_every_point_again(run: Path, models_file: Path) -> None:
     text = export.export(run, "table")
     assert text == export.export(models_file, "table")

@@ -393,6 +393,16 @@ def test_show_prints_the_rows_and_the_warnings() -> None:
         assert warning in said  # no line is cut where the output is no terminal
 
 
+def test_a_narrow_terminal_breaks_no_name_and_no_figure() -> None:
+    run = run_of(hockney("allreduce", [8 << n for n in range(10)], 20 * US, GB, point={"placement": "apart"}))
+    console = Console(file=io.StringIO(), width=60, force_terminal=False)
+    report.show(console, demo_run())
+    report.show_models(console, run)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    for words_ in ("\ndram: Pointer chase\n", "24.0 GB/s", "±0.41 %", "\nallreduce placement=apart, eager\n"):
+        assert words_ in said
+
+
 def test_show_takes_brackets_as_text() -> None:
     run = run_of(lines("dram", {"kernel": "[red]x[/red]"}, 1e-3, status="suspect", reason="[bold]busy[/bold] [/x]"))
     console = Console(file=io.StringIO(), width=140, force_terminal=False)

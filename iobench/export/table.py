@@ -25,13 +25,15 @@ COLUMNS = ("probe", "mode", "series", "nbytes", "time_us", "low_us", "high_us", 
 
 
 def write(source: Source, options: Options) -> str:
-    """Return the table; with an op only the series of that op."""
+    """Return the table; with an op only the series of that op, and UserError where it was not measured."""
+    wanted = [one for one in source.models.series if not options.op or one.axes.get("op") == options.op]
+    if options.op and not wanted:
+        source.need(options.op)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    for one in source.models.series:
-        if not options.op or one.axes.get("op") == options.op:
-            table.writerows(_rows(one))
+    for one in wanted:
+        table.writerows(_rows(one))
     return text.getvalue()
 
 
