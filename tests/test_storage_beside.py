@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from iobench.storage.filesystem import filesystem_of
 from iobench.storage.way import Way
 from iobench.timing.sampler import Sampler
 from iobench.units import MIB
-from tests.conftest import cli_environment
 
 from weighing import skip_without_cache, with_holes
 
@@ -366,41 +363,6 @@ def test_the_library_in_use_is_named() -> None:
     )
     assert kvik.loaded(maps) == ["/opt/v/lib/python3.11/site-packages/nvidia/cufile/lib/libcufile.so.0"]
     assert kvik.backends(None) is None
-
-
-MEASURED = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from iobench.errors import Unavailable
-from iobench.storage import checkpoint, peak, plan, read, ring, target, verify
-found = checkpoint.open_checkpoint(sys.argv[1])
-wanted = plan.files(found)
-try:
-    alignment, direct = read.alignment_of(found, 1 << 20), True
-except Unavailable:
-    alignment, direct = 1, False
-from pathlib import Path
-Path("/proc/self/clear_refs").write_text("5")  # where that is forbidden, the peak is that of the start
-before = peak.now()
-nowhere = target.Nowhere(wanted.room, summing=True)
-with read.opened(found, direct) as fds, ThreadPoolExecutor(4) as pool, nowhere.lanes(4, 2, 1 << 20) as lanes:
-    ring.Ring(ring.requests(wanted, 1 << 20, alignment), lanes, pool, alignment).run(fds)
-grown = peak.growth(before)
-sums = verify.file_sums(found.shards[0].path, found.shards[0].nbytes)
-verify.compare(nowhere.sums(0, found.shards[0].nbytes), sums, "shard")
-print(grown)
-"""
-
-
-def test_the_ring_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
-    """96 MiB through a ring of 8 MiB: the process grows by the ring, the sums and a little, not by the checkpoint."""
-    with files.own(tmp_path, 96 * MIB, 1) as found:
-        script = [sys.executable, "-c", MEASURED, str(found.checkpoint.path)]
-        done = subprocess.run(script, capture_output=True, text=True, env=cli_environment(), timeout=900, check=False)
-    if "clear_refs" in done.stderr or done.stdout.strip() == "None":
-        pytest.skip("this kernel does not tell a process's peak, or does not count it anew")
-    assert done.returncode == 0, done.stderr
-    assert 4 * MIB <= int(done.stdout) < 64 * MIB  # the kernel adds up pages per CPU, and stacks may be huge pages
 
 
 def test_poison_stands_where_a_loader_brings_nothing(

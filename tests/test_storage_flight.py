@@ -7,6 +7,8 @@ import errno
 import itertools
 import os
 import platform
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -26,6 +28,7 @@ from iobench.storage.files import Files
 from iobench.storage.flight import Reads
 from iobench.storage.plan import Area
 from iobench.units import KIB, MIB
+from tests.conftest import cli_environment
 
 QUEUES = ("io_uring", "aio")
 
@@ -300,3 +303,38 @@ def test_every_thread_of_a_pool_is_started() -> None:
     with ThreadPoolExecutor(5) as pool:
         read.start_threads(pool, 5)
         assert len(pool._threads) == 5
+
+
+MEASURED = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from iobench.errors import Unavailable
+from iobench.storage import checkpoint, peak, plan, read, ring, target, verify
+found = checkpoint.open_checkpoint(sys.argv[1])
+wanted = plan.files(found)
+try:
+    alignment, direct = read.alignment_of(found, 1 << 20), True
+except Unavailable:
+    alignment, direct = 1, False
+from pathlib import Path
+Path("/proc/self/clear_refs").write_text("5")  # where that is forbidden, the peak is that of the start
+before = peak.now()
+nowhere = target.Nowhere(wanted.room, summing=True)
+with read.opened(found, direct) as fds, ThreadPoolExecutor(4) as pool, nowhere.lanes(4, 2, 1 << 20) as lanes:
+    ring.Ring(ring.requests(wanted, 1 << 20, alignment), lanes, pool, alignment).run(fds)
+grown = peak.growth(before)
+sums = verify.file_sums(found.shards[0].path, found.shards[0].nbytes)
+verify.compare(nowhere.sums(0, found.shards[0].nbytes), sums, "shard")
+print(grown)
+"""
+
+
+def test_the_ring_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
+    """96 MiB through a ring of 8 MiB: the process grows by the ring, the sums and a little, not by the checkpoint."""
+    with files.own(tmp_path, 96 * MIB, 1) as found:
+        script = [sys.executable, "-c", MEASURED, str(found.checkpoint.path)]
+        done = subprocess.run(script, capture_output=True, text=True, env=cli_environment(), timeout=900, check=False)
+    if "clear_refs" in done.stderr or done.stdout.strip() == "None":
+        pytest.skip("this kernel does not tell a process's peak, or does not count it anew")
+    assert done.returncode == 0, done.stderr
+    assert 4 * MIB <= int(done.stdout) < 64 * MIB  # the kernel adds up pages per CPU, and stacks may be huge pages
