@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -17,14 +16,11 @@ from iobench import report, sources
 from iobench.check import judge
 from iobench.compare import compare
 from iobench.errors import UserError
-from iobench.plan import QUICK_TARGET
 from iobench.record import Line, Run, read
 from iobench.report import markdown, models, words
-from iobench.report.names import percent
-from iobench.report.notices import ORDER, counts, notices
+from iobench.report.notices import notices
 from iobench.report.view import FOLD_ROWS
-from iobench.units import GB, KIB, MIB, US
-from rich.console import Console
+from iobench.units import GB, KIB, MIB
 from tests.conftest import ROOT
 
 from make_run import SOURCE, chase, demo_lines, demo_run, hockney, lines, run_of, save
@@ -221,92 +217,6 @@ def test_a_fence_is_longer_than_any_in_the_text(tmp_path: Path) -> None:
     assert fence[1] not in block.replace(f"{fence[1]}text", "").rstrip().removesuffix(fence[1])
 
 
-def test_warnings_name_the_points_the_figure_and_the_next_step() -> None:
-    run = demo_run()
-    found = notices(run, judge(run))
-    kinds = [notice.kind for notice in found if notice.kind != "launches"]
-    assert kinds == [*[kind for kind in ORDER if kind != "emulated"], "no limit"]
-    by_kind = {notice.kind: notice.text for notice in found}
-    assert "60.1 GB/s" in by_kind["impossible"]
-    assert "51.2 GB/s" in by_kind["impossible"]
-    assert "triad" in by_kind["impossible"]
-    assert "checksum of shard 2 differs" in by_kind["wrong"]
-    assert "12 points" in by_kind["suspect"]
-    assert "37 %" in by_kind["suspect"]
-    assert "no huge pages are free" in by_kind["skipped"]
-    assert "24 points" in by_kind["no limit"]
-    steps = (
-        "run again",
-        "run the point again",
-        "run the probe again",
-        "iobench topology",
-        "what would prove it",
-        "give",
-    )
-    for notice in found:
-        assert any(step in notice.text for step in steps), notice
-        assert notice.text.endswith(".")
-
-
-def test_points_that_differ_only_in_a_figure_share_one_warning_with_the_worst() -> None:
-    out = []
-    for number, load in enumerate((0.4, 1.7, 0.9)):
-        why = f"others used {load} CPUs (limit 0.1): run again on a quiet machine"
-        out += lines("dram", {"n": number}, 1e-3, moved=4096, status="suspect", reason=why)
-    run = run_of(out)
-    (notice,) = [n for n in notices(run, judge(run)) if n.kind == "suspect"]
-    assert "3 points" in notice.text
-    assert "the worst: others used 1.7 CPUs" in notice.text
-    assert notice.text.count("run again") == 1
-
-
-def test_a_note_that_every_launch_carries_is_about_the_machine() -> None:
-    note = "one node proves nothing: run it where there are more"
-    out = lines("dram", {"n": 1}, 1e-3, notes=["batched", note]) + lines("dram", {"n": 2}, 1e-3, notes=[note])
-    run = run_of(out + lines("null", {"n": 1}, 1e-3))
-    said = [notice.text for notice in notices(run, judge(run)) if notice.kind == "note"]
-    assert said == [f"dram: {note}."]
-
-
-def test_an_interval_wider_than_asked_for_is_a_warning() -> None:
-    run = run_of(lines("null", {"n": 1}, 1e-3, noise=0.3, stop="budget") + lines("null", {"n": 2}, 1e-3, noise=1e-4))
-    (notice,) = [n for n in notices(run, judge(run)) if n.kind == "budget"]
-    assert "1 point " in notice.text
-    assert "n 1" in notice.text
-    assert "--budget" in notice.text
-    run.header.request["quick"] = True
-    assert f"±{percent(QUICK_TARGET)}" in next(n.text for n in notices(run, judge(run)) if n.kind == "budget")
-    run.header.request["target"] = 0.9
-    assert not [n for n in notices(run, judge(run)) if n.kind == "budget"]
-
-
-@pytest.mark.parametrize(("launches", "warned"), [(1, True), (2, False)])
-def test_one_launch_is_said_to_be_one(launches: int, warned: bool) -> None:
-    run = run_of([line for n in (1, 2) for line in lines("null", {"n": n}, 1e-3, launches=launches)])
-    run.header.request["launches"] = None
-    found = [notice.text for notice in notices(run, judge(run)) if "one launch only" in notice.text]
-    assert [text.startswith("null: ") for text in found] == ([True] if warned else [])
-
-
-def test_an_unfinished_run_says_how_to_go_on() -> None:
-    run = demo_run()
-    run.header.request["lines"] = 1000
-    run.warnings.append("records.jsonl: the last line is incomplete")
-    run.resumed.append({"type": "resume"})
-    said = [notice.text for notice in notices(run, judge(run)) if notice.kind == "file"]
-    assert len(said) == 3
-    assert sum("iobench run --resume" in text for text in said) == 2
-    assert f"of {1000} planned" in said[1]
-
-
-def test_counts_add_up() -> None:
-    run = demo_run()
-    found = counts(judge(run))
-    assert sum(found.values()) == len(run)
-    assert list(found)[:2] == ["ok", "wrong"]
-    assert report.verdict_line(run).startswith("34 ok, 1 wrong, 1 impossible")
-
-
 def test_hundreds_of_points_are_folded(tmp_path: Path) -> None:
     out = [line for n in range(60) for kind in "abcdef" for line in point(kind, n)]
     plain, page = report.write(run_of(out), tmp_path)
@@ -381,47 +291,6 @@ def test_summary_rows_have_the_columns_and_only_text() -> None:
     assert {len(row) for row in rows} == {len(report.SUMMARY_COLUMNS)}
     assert all(isinstance(cell, str) for row in rows for cell in row)
     assert ("dram", "Bandwidth", "read", "24.0 GB/s", "±0.41 %", "47 %", "threads 2", "ok") in rows
-
-
-def test_show_prints_the_rows_and_the_warnings() -> None:
-    console = Console(file=io.StringIO(), width=140, force_terminal=False)
-    report.show(console, demo_run())
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    for words_ in ("Pointer chase", "L1d", "1.20 ns", "points: 34 ok, 1 wrong", "checksum of shard 2 differs"):
-        assert words_ in said
-    for warning in report.warnings(demo_run()):
-        assert warning in said  # no line is cut where the output is no terminal
-
-
-def test_a_narrow_terminal_breaks_no_name_and_no_figure() -> None:
-    run = run_of(hockney("allreduce", [8 << n for n in range(10)], 20 * US, GB, point={"placement": "apart"}))
-    console = Console(file=io.StringIO(), width=60, force_terminal=False)
-    report.show(console, demo_run())
-    report.show_models(console, run)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    for words_ in ("\ndram: Pointer chase\n", "24.0 GB/s", "±0.41 %", "\nallreduce placement=apart, eager\n"):
-        assert words_ in said
-
-
-def test_show_takes_brackets_as_text() -> None:
-    run = run_of(lines("dram", {"kernel": "[red]x[/red]"}, 1e-3, status="suspect", reason="[bold]busy[/bold] [/x]"))
-    console = Console(file=io.StringIO(), width=140, force_terminal=False)
-    report.show(console, run)
-    assert "[bold]busy[/bold] [/x]" in console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def test_show_models_prints_parameters_findings_and_what_has_none() -> None:
-    run = run_of(hockney("allreduce", [8 << n for n in range(10)], 20 * US, GB) + hockney("weights", [8], 1e-5, GB))
-    run.header.probes["weights"]["models"] = [{"kind": "hockney"}]
-    console = Console(file=io.StringIO(), width=160, force_terminal=False)
-    report.show_models(console, run)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "hockney" in said
-    assert "no model." in said
-    rows = report.model_rows(run)
-    assert {len(row) for row in rows} == {len(models.COLUMNS)}
-    assert [row[1] for row in rows][:2] == ["a", "B"]
-    assert rows[0][2].endswith(" us")
 
 
 def test_series_without_a_model_share_one_sentence() -> None:
