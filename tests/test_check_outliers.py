@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
@@ -84,9 +85,33 @@ def test_machines_of_one_name_are_numbered():
     assert [found.node for found in named.outliers] == ["rack-4"]
 
 
-def test_many_files_give_the_same_whatever_the_number_of_processes(tmp_path, monkeypatch):
-    paths = [save(node(number, **({"slow": lambda *_: 1.5} if number == 5 else {})), tmp_path / f"n{number:02d}").parent
-             for number in range(8)]  # fmt: skip
+@pytest.fixture
+def eight(tmp_path):
+    """Return the folders of eight machines' runs, one of them slow."""
+    return [save(node(number, **({"slow": lambda *_: 1.5} if number == 5 else {})), tmp_path / f"n{number:02d}").parent
+            for number in range(8)]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunks", [0, 1])
+def test_what_other_processes_cannot_do_is_done_here(eight, monkeypatch, chunks):
+    """No semaphores (no /dev/shm), or a process that the kernel killed for its memory after the first chunk."""
+
+    def elsewhere(parts, before, processes):
+        assert processes == 3
+        yield from (many._gather(part, before) for part in parts[:chunks])
+        raise BrokenProcessPool("killed") if chunks else OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(many, "_CHUNK", 3)
+    alone = many.gather(eight)
+    monkeypatch.setattr(many, "ALONE", 1)
+    monkeypatch.setattr(many.os, "sched_getaffinity", lambda _: set(range(100)))
+    monkeypatch.setattr(many, "_elsewhere", elsewhere)
+    assert many.gather(eight) == alone
+
+
+def test_many_files_give_the_same_whatever_the_number_of_processes(eight, monkeypatch):
+    paths = eight
+    monkeypatch.setattr(many.os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(many, "_CHUNK", 3)
     alone = many.gather(paths)
     monkeypatch.setattr(many, "ALONE", 1)

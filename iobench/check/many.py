@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,13 +66,20 @@ def gather(paths: Sequence[Path], before: Run | None = None) -> Gathered:
 
 
 def _parts(paths: Sequence[Path], before: Run | None) -> Iterator[Gathered]:
-    chunks = [paths[first : first + _CHUNK] for first in range(0, len(paths), _CHUNK)]
+    """Yield what each chunk of ``paths`` comes to; what other processes can't (no semaphores, killed) is done here."""
+    chunks, done = [paths[first : first + _CHUNK] for first in range(0, len(paths), _CHUNK)], 0
     cpus = len(os.sched_getaffinity(0))
-    if len(paths) <= ALONE or cpus < 2:
-        yield from (_gather(chunk, before) for chunk in chunks)
-        return
+    if len(paths) > ALONE and cpus > 1:
+        with contextlib.suppress(OSError, ImportError, NotImplementedError, BrokenProcessPool):
+            for part in _elsewhere(chunks, before, min(cpus, len(chunks))):
+                done += 1
+                yield part
+    yield from (_gather(chunk, before) for chunk in chunks[done:])
+
+
+def _elsewhere(chunks: Sequence[Sequence[Path]], before: Run | None, processes: int) -> Iterator[Gathered]:
     context = multiprocessing.get_context("spawn")  # a fork would copy what NumPy's threads hold
-    with ProcessPoolExecutor(min(cpus, len(chunks)), mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
         yield from pool.map(_gather, chunks, [before] * len(chunks))
 
 
