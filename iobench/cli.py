@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iobench import __version__, cli_check, cli_compare, cli_crosscheck, cli_models, cli_report, cli_run
-from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, UserError
+from iobench.errors import EXIT_FAILED, EXIT_OK, EXIT_USER, EXIT_WRONG_DATA, Unavailable, UserError
 from iobench.needs import missing
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def main() -> None:
         app(prog_name="iobench")
     except UserError as error:
         sys.stderr.write(f"iobench: {error}\n")
+        sys.exit(EXIT_USER)
+    except Unavailable as error:  # outside of a point, whose record it would be: a server, a crosscheck
+        sys.stderr.write(f"iobench: not on this machine: {error}; run it on one that has what is named\n")
         sys.exit(EXIT_USER)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

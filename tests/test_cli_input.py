@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from iobench.errors import UserError
+from iobench.cli import main
+from iobench.errors import Unavailable, UserError
 from tests.conftest import Cli, cli_environment
 from tests.make_run import demo_run, save
 
@@ -70,3 +71,19 @@ def test_resuming_a_complete_run_leaves_it_as_it_is(cli: Cli, tmp_path: Path) ->
     assert "points of 1 probe, up to" in done.stdout
     assert "resumed" not in done.stdout
     assert file.read_bytes() == before
+
+
+def test_what_this_machine_lacks_is_one_line_outside_of_a_run_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(*_: object) -> None:
+        raise Unavailable("needs an active RDMA port: this machine has none")
+
+    monkeypatch.setattr("iobench.rdma.server.run", lacking)
+    monkeypatch.setattr(sys, "argv", ["iobench", "run", "rdma", "--server"])
+    with pytest.raises(SystemExit) as status:
+        main()
+    assert status.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("iobench: not on this machine: needs an active RDMA port")
