@@ -1,8 +1,8 @@
 """Decodes and checks most of a large records file in a second process, while this one takes its beginning.
 
 The other process is Python started anew on a function here: a fork would copy what threads hold, and
-``multiprocessing`` would run the caller's script again. What it cannot do (it died, the disk for what it found is
-full) is done here: the lines are the same, only later.
+``multiprocessing`` would run the caller's script again. What it cannot do (it did not start, it died, the disk for
+what it found is full) is done here: the lines are the same, only later.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ _HERE = 0.4  # this process's part: it also makes the lines of all others
 def batches(stream: BinaryIO) -> Iterator[batch.Batch]:
     """Yield all lines from the stream's place on, in their order; a second process helps where it is worth it."""
     border = _border(stream)
-    if border is None:
-        yield from batch.batches(stream)
-        return
-    with tempfile.TemporaryFile() as found, _helper(str(stream.name), border, found) as helper:
+    with contextlib.ExitStack() as stack:
+        if border is not None:
+            try:
+                found = stack.enter_context(tempfile.TemporaryFile())
+                helper = stack.enter_context(_helper(str(stream.name), border, found))
+            except OSError:  # no process, no memory or no temporary file is to be had
+                border = None
+        if border is None:
+            yield from batch.batches(stream)
+            return
         yield from batch.batches(stream, border)
         if helper.wait() == 0:
             found.seek(0)

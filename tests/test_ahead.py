@@ -1,5 +1,6 @@
 """A second process that reads ahead changes nothing but the time: lines, warnings and complaints are the same."""
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -35,6 +36,10 @@ def changed(values: list[Any], how: str) -> str:
     return text[:-20] if how == "torn" else text
 
 
+def full() -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize("how", ["whole", "odd", "legs", "foreign", "resumed", "torn"])
 def test_two_processes_read_what_one_reads(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = save(demo_run(), tmp_path / "r").read_text(encoding="utf-8")
@@ -48,8 +53,15 @@ def test_two_processes_read_what_one_reads(how: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(ahead, "_helper", lambda *args: started.append(args) or helper(*args))
     assert outcome(file) == alone
     assert len(started) == 1
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    fails = tmp_path / "fails"
+    fails.write_text("#!/bin/sh\nexit 1\n")
+    fails.chmod(0o755)
+    for program in (fails, tmp_path / "missing"):
+        monkeypatch.setattr(sys, "executable", str(program))
+        assert outcome(file) == alone
+    monkeypatch.setattr(ahead.tempfile, "TemporaryFile", full)
     assert outcome(file) == alone
+    assert len(started) == 3
 
 
 def test_a_small_file_is_read_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
