@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,16 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have temporary folders elsewhere where programs in them may not run (a hardened /tmp): tests build some."""
+    usual = tempfile.gettempdir()
+    for place in (usual, "/var/tmp", "/dev/shm", os.path.expanduser("~")):
+        if os.access(place, os.W_OK) and not os.statvfs(place).f_flag & os.ST_NOEXEC:
+            if place != usual:
+                tempfile.tempdir = os.environ["TMPDIR"] = place
+            return
 
 
 # What would change what a command prints (colours, warnings), or make it one process of a job that waits for others.
