@@ -36,7 +36,7 @@ Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary folders elsewhere where programs in them may not run (a hardened /tmp): tests build some."""
     usual = tempfile.gettempdir()
-    for place in (usual, "/var/tmp", "/dev/shm", os.path.expanduser("~")):
+    for place in (usual, "/var/tmp", "/dev/shm", str(ROOT)):
         if os.access(place, os.W_OK) and not os.statvfs(place).f_flag & os.ST_NOEXEC:
             if place != usual:
                 tempfile.tempdir = os.environ["TMPDIR"] = place
