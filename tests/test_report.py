@@ -324,6 +324,16 @@ def test_a_comparison_without_common_points_says_what_to_do() -> None:
     assert "| ---" not in text
 
 
+def test_facts_are_words_and_not_python() -> None:
+    from iobench.report import facts
+
+    pages = [{"page_nbytes": 2 << 20, "total": 4}, {"page_nbytes": 1 << 30, "total": 0}]
+    assert facts.rows({"memory": {"huge_pages": pages, "nodes": [0, 1]}}) == [
+        ("memory.huge_pages", "page_nbytes 2 MiB, total 4; page_nbytes 1 GiB, total 0"),
+        ("memory.nodes", "0, 1"),
+    ]
+
+
 def test_facts_of_the_machine_are_one_paragraph(demo: tuple[Path, Path]) -> None:
     said = Reader(demo[1].read_text(encoding="utf-8")).text
     assert "Some CPU, 2 CPUs. 8 GiB memory on 1 NUMA node. Caches: L1d 32 KiB, L2 1 MiB, L3 32 MiB." in said

@@ -51,3 +51,9 @@ def test_show_models_prints_parameters_findings_and_what_has_none() -> None:
     assert {len(row) for row in rows} == {len(models.COLUMNS)}
     assert [row[1] for row in rows][:2] == ["a", "B"]
     assert rows[0][2].endswith(" us")
+
+
+def test_a_mode_that_is_an_axis_is_named_once() -> None:
+    point = {"mode": "graph"}
+    run = run_of(hockney("allreduce", [8 << n for n in range(10)], 20 * US, GB, point=point, mode="graph"))
+    assert models.view_of(run).rows[0][0] == "allreduce mode=graph"

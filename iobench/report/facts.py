@@ -87,8 +87,16 @@ def rows(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return found
 
 
+def _listed(values: list[Any]) -> str:
+    """Return "a, b", or "total 2, free 1; total 0, free 0" of entries that have names."""
+    if not any(isinstance(one, Mapping) for one in values):
+        return ", ".join(map(str, values))
+    named = [one if isinstance(one, Mapping) else {"": one} for one in values]
+    return "; ".join(", ".join(f"{name} {_short(name, value)}".strip() for name, value in one.items()) for one in named)
+
+
 def _short(name: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith("bytes"):
         return format_size(value)
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = _listed(value) if isinstance(value, list) else str(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

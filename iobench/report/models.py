@@ -85,7 +85,8 @@ def _names(probe: str, names: list[str]) -> str:
 
 def _name(one: Fitted) -> str:
     series = _SIZE.sub(lambda found: f"{found[1]}{format_size(int(found[2]))}", one.series)
-    return ", ".join(part for part in (f"{one.probe} {series}".strip(), one.mode) if part)
+    mode = "" if f"mode={one.mode}" in series.split() else one.mode
+    return ", ".join(part for part in (f"{one.probe} {series}".strip(), mode) if part)
 
 
 def _rows(one: Fitted, model: Model) -> list[tuple[str, ...]]:
