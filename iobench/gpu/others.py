@@ -65,8 +65,9 @@ def _ours(pid: int) -> bool:
 
 
 def _is_kin(pid: int) -> bool:
-    """Tell our parent, our children and our siblings; process 1 brings up everybody and makes nobody kin."""
-    parents = {number for number in (os.getpid(), os.getppid()) if number > 1}
+    """Tell our parent, our children and our siblings; a parent that is process 1 brings up everybody: none is kin."""
+    parent = os.getppid()
+    parents = {os.getpid(), *([parent] if parent > 1 else [])}
     return pid in parents or _parent(pid) in parents
 
 

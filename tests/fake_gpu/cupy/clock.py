@@ -3,8 +3,8 @@
 import os
 import time
 
-# More ranks take longer, so that their samples hold few operations: in truth they take turns on a few CPUs.
-OPERATION_NS = 20_000 * (int(os.environ.get("WORLD_SIZE", "2")) // 2) ** 3
+# Long, and longer with more ranks, so that samples hold few operations: in truth the ranks take turns on a few CPUs.
+OPERATION_NS = 200_000 * (int(os.environ.get("WORLD_SIZE", "2")) // 2) ** 3
 LOOK_NS = 100
 _NOW = [0]
 
