@@ -20,6 +20,8 @@ from iobench.units import GIB, KIB, MIB
 
 from cxl_machines import PROBE, machine
 
+pytestmark = pytest.mark.usefixtures("roomy")
+
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Samples]:

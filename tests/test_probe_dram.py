@@ -16,6 +16,7 @@ from iobench.timing.sampler import Sampler
 from iobench.topology.graph import Topology
 from iobench.units import GIB, KIB, MIB
 
+pytestmark = pytest.mark.usefixtures("roomy")
 DRAM = probes.load("dram")
 CPUS = len(os.sched_getaffinity(0))
 

@@ -19,6 +19,7 @@ from iobench.topology.graph import Topology
 from iobench.units import KIB, MIB
 from tests.make_run import lines, run_of
 
+pytestmark = pytest.mark.usefixtures("roomy")
 LOADED = probes.load("loaded")
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs: one chases, one loads")
 

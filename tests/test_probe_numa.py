@@ -21,6 +21,7 @@ from iobench.units import KIB, MIB
 from tests.machines import AMD_MILAN, Machine
 from tests.test_topology_odd import plant
 
+pytestmark = pytest.mark.usefixtures("roomy")
 NUMA = probes.load("numa")
 Shape = Sequence[tuple[int, str, float]]
 CPUS = len(os.sched_getaffinity(0))

@@ -22,6 +22,7 @@ from iobench.units import MIB
 
 from weighing import WEIGHTS, measured, point, points, sampling
 
+pytestmark = pytest.mark.usefixtures("roomy")
 COLD_OR_DIRECT = ("buffered-cold", "mmap-cold", "direct")
 
 

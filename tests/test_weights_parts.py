@@ -17,6 +17,8 @@ from iobench.units import MIB
 
 from weighing import WEIGHTS, measured, point, points, sampling
 
+pytestmark = pytest.mark.usefixtures("roomy")
+
 
 @pytest.fixture
 def sampler(tmp_path: Path) -> Iterator[Sampler]:
