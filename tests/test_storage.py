@@ -79,17 +79,21 @@ def test_a_shard_too_small_for_a_header_is_refused() -> None:
         make.header(make.LEAST_SHARD - 1)
 
 
-def test_no_space_names_both_figures_and_the_way_out(tmp_path: Path) -> None:
-    with (
-        pytest.raises(UserError, match=r"64 PiB|65536 TiB needed, .* free; choose another folder with --scratch"),
-        make.made(tmp_path, 1 << 56, 1),
-    ):
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        ((1 << 40, 0, 2 * MIB), "3 MiB needed, 2 MiB free; choose another folder with --scratch"),
+        ((0, 0, 0), "3 MiB needed, 1 MiB free; choose another folder with --scratch"),  # ramfs: memory is its room
+    ],
+)
+def test_no_space_names_both_figures_and_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usage: tuple[int, int, int], words: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(hostmem, "available_nbytes", lambda: MIB)
+    with pytest.raises(UserError, match=words), make.made(tmp_path, 3 * MIB, 1):
         pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_filesystem_without_a_size_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: (0, 0, 0))  # ramfs
     with make.made(tmp_path, MIB, 1) as found:
         assert found.checkpoint.nbytes == MIB
 

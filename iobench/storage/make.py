@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from iobench import hostmem
 from iobench.errors import UserError
 from iobench.storage import scratch
 from iobench.storage.checkpoint import Checkpoint, open_checkpoint
@@ -87,7 +88,9 @@ def made(folder: str | Path, nbytes: int, shards: int, model: str = LLAMA_3_8B) 
 def check_room(folder: str | Path, nbytes: int) -> None:
     """Raise UserError, with the free and the needed figure, unless ``nbytes`` fit into ``folder``."""
     total, _, free = shutil.disk_usage(folder)
-    if total and nbytes > free:  # ramfs has no size
+    if not total:  # ramfs says nothing of its size: it takes memory as long as there is some
+        free = hostmem.available_nbytes() or 0
+    if nbytes > free:
         raise UserError(
             f"no space in {folder}: {format_size(nbytes)} needed, {format_size(free)} free; "
             "choose another folder with --scratch or a smaller -a nbytes"
