@@ -53,15 +53,18 @@ def load(path: Path) -> Run:
 
 
 def finish(finished: Run, write: bool, out: Path | None = None) -> None:
-    """Print the summary; write the report and the models if asked."""
+    """Print the summary; write the report and the models if asked, also where nobody reads the summary to its end."""
     from iobench import report as reports
 
     screen = console()
-    reports.show(screen, finished)
+    try:
+        reports.show(screen, finished)
+    finally:
+        if write:
+            _save_models(finished, out)
+            markdown, page = reports.write(finished, _folder_for(finished, out))
     if not write:
         return
-    _save_models(finished, out)
-    markdown, page = reports.write(finished, _folder_for(finished, out))
     screen.print(f"\nreport: {markdown}\n        {page}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,17 @@ def test_no_figure_is_lost_to_an_encoding(encoding: str, tmp_path: Path) -> None
     assert b"Traceback" not in done.stderr
     assert {"ascii": b"?", "iso-8859-1": "±".encode("latin-1"), "utf-8": "±".encode()}[encoding] in done.stdout
     assert "±" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_reader_that_goes_away_costs_no_report(tmp_path: Path) -> None:
+    save(demo_run(), tmp_path)
+    read, write = os.pipe()
+    os.close(read)  # as head does once it has its lines
+    command = [sys.executable, "-m", "iobench", "report", str(tmp_path)]
+    done = subprocess.run(command, env=cli_environment(), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert {"report.md", "report.html", "models.json"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_resuming_a_complete_run_leaves_it_as_it_is(cli: Cli, tmp_path: Path) -> None:

@@ -68,6 +68,15 @@ def guest(tmp_path: Path) -> tuple[vm.Guest, socket.socket]:
     return made, other
 
 
+def test_an_answer_that_is_there_is_read_after_the_deadline_too(tmp_path: Path) -> None:
+    made, other = guest(tmp_path)
+    assert made._line(0.0) is None
+    other.sendall(b"done 1 0\n")
+    assert made._line(0.0) == "done 1 0"
+    other.close()
+    assert made._line(0.0) is None
+
+
 def test_a_script_and_its_answer(tmp_path: Path) -> None:
     made, other = guest(tmp_path)
     other.sendall(b"done 1 3\r\n")

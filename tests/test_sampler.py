@@ -273,6 +273,20 @@ def test_before_runs_ahead_of_each_sample_outside_the_clock(monkeypatch: pytest.
     assert "clock itself is 5%" in timed.notes[0]
 
 
+def test_a_clock_of_coarse_steps_costs_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = _install(monkeypatch, FakeTime(cost=50e-9))
+    exact = fake.perf_counter_ns
+    monkeypatch.setattr(fake, "perf_counter_ns", lambda: exact() // 1000 * 1000)
+    assert Clock().cost == pytest.approx(1e-6)
+    timed = Sampler(budget=0.5).host(lambda: fake.sleep(200e-9))
+    assert timed.ops >= 450
+    assert np.median(timed.seconds) / timed.ops == pytest.approx(200e-9, rel=0.02)
+
+
+def test_a_clock_that_stands_still_costs_nothing(fake: FakeTime) -> None:
+    assert Clock().cost == 0
+
+
 def test_an_operation_of_the_real_clock_is_batched() -> None:
     """No bound on how long it takes: whoever else runs here decides that."""
     timed = Sampler(budget=0.02).host(lambda: None)

@@ -10,6 +10,7 @@ from typing import Any
 
 COST_FRACTION = 0.01
 _MOST_OPS = 1 << 20
+_MOST_READS = 100_000
 
 
 class Clock:
@@ -17,13 +18,13 @@ class Clock:
 
     @cached_property
     def cost(self) -> float:
-        """Seconds that an empty timed operation reads: median of 2,000 pairs of clock reads."""
+        """Seconds that an empty timed operation reads: median of 2,000 pairs of clock reads, or the clock's step."""
         now = time.perf_counter_ns
         pairs = []
         for _ in range(2000):
             start = now()
             pairs.append(now() - start)
-        return sorted(pairs)[len(pairs) // 2] * 1e-9
+        return (sorted(pairs)[len(pairs) // 2] or _step()) * 1e-9
 
     @cached_property
     def call_cost(self) -> float:
@@ -61,6 +62,20 @@ class Clock:
             return ops
         without_clock = max(sample - self.cost, sample / 10)
         return min(_MOST_OPS, math.ceil(ops * self.need / without_clock))
+
+
+def _step() -> int:
+    """Return the nanoseconds by which a clock of coarse steps goes forward; 0 where it never does."""
+    now = time.perf_counter_ns
+    start = now()
+    for _ in range(_MOST_READS):
+        if (end := now()) > start:
+            break
+    start = end
+    for _ in range(_MOST_READS):
+        if (end := now()) > start:
+            break
+    return end - start
 
 
 def _nothing() -> None:
