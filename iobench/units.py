@@ -25,6 +25,7 @@ KHZ = 10**3
 MHZ = 10**6
 GHZ = 10**9
 MOST_NBYTES = 2**63 - 1
+_UNCLEAR = ("yes", "no", "on", "off", "auto")  # words that say nothing without their axis
 NS = 1e-9
 US = 1e-6
 MS = 1e-3
@@ -153,6 +154,11 @@ def _digits(value: float, digits: int = 3) -> str:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))))
     return f"{value:.{min(decimals, 9)}f}"
+
+
+def speaks(value: object) -> bool:
+    """Tell whether the value of an axis is a word that is understood without the axis' name."""
+    return isinstance(value, str) and bool(value) and not value[0].isdigit() and value not in _UNCLEAR
 
 
 def format_point(point: dict[str, Any]) -> str:

@@ -19,9 +19,11 @@ from iobench.compare.match import CONDITION_AXES, SYSTEM_AXES, cautions, match, 
 from iobench.errors import UserError
 from iobench.probe import nearest
 from iobench.record import Record, Run
+from iobench.units import speaks
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAMED = 4
+_ENDS = ("src", "dst")
 _VALUES = 24  # values of an axis that an error names
 
 
@@ -165,15 +167,15 @@ def _match(group: Sequence[Curve], why: str, by: str) -> Match:
 def _title(group: Sequence[Curve]) -> str:
     """Return what the series have in common: the probe, then every axis with one value."""
     shared = {axis: value for axis, value in group[0].axes.items() if all(c.axes.get(axis) == value for c in group)}
-    words = [str(value) for axis, value in shared.items() if isinstance(value, str) and axis not in ("src", "dst")]
-    words += [
-        f"{axis} {str(value).lower() if isinstance(value, bool) else value}"
-        for axis, value in shared.items()
-        if not isinstance(value, str) or axis in ("src", "dst")
-    ]
+    words = [str(value) for axis, value in shared.items() if speaks(value) and axis not in _ENDS]
+    words += [_named(axis, value) for axis, value in shared.items() if not speaks(value) or axis in _ENDS]
     if group[0].mode and all(curve.mode == group[0].mode for curve in group):
         words.append(group[0].mode)
     return f"{group[0].probe}: {', '.join(dict.fromkeys(words))}" if words else group[0].probe
+
+
+def _named(axis: str, value: Any) -> str:
+    return f"{axis} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def differing(match: Match) -> dict[str, str]:
@@ -182,7 +184,7 @@ def differing(match: Match) -> dict[str, str]:
     axes = [axis for axis in known if len({repr(c.axes.get(axis)) for c in match.curves}) > 1]
     return {
         curve.letter: ", ".join(
-            str(curve.axes[axis]) if isinstance(curve.axes[axis], str) else f"{axis} {str(curve.axes[axis]).lower()}"
+            str(curve.axes[axis]) if speaks(curve.axes[axis]) else _named(axis, curve.axes[axis])
             for axis in axes
             if axis in curve.axes
         )

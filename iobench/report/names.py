@@ -8,11 +8,10 @@ from statistics import median
 from typing import Any
 
 from iobench.record import Record, Run
-from iobench.units import format_size
+from iobench.units import format_size, speaks
 
 _EVIDENCE = "evidence."
 _LEAST = 1e-5  # a smaller part is not worth its digits
-_UNCLEAR = ("yes", "no", "on", "off", "auto")  # words that say nothing without their axis
 MODE = "mode"  # not an axis of the point, but shown and separated like one
 
 
@@ -68,13 +67,8 @@ def pairs_text(run: Run, probe: str, pairs: Mapping[str, Any]) -> str:
     for axis, value in pairs.items():
         size = is_size(run, probe, axis)
         text = value_text(value, size)
-        parts.append(text if (size and is_number(value)) or _speaks(value) else f"{axis} {text}")
+        parts.append(text if (size and is_number(value)) or speaks(value) else f"{axis} {text}")
     return ", ".join(parts)
-
-
-def _speaks(value: Any) -> bool:
-    """Tell whether the value is a word that is understood without its axis' name."""
-    return isinstance(value, str) and bool(value) and not value[0].isdigit() and value not in _UNCLEAR
 
 
 def point_names(run: Run, records: Sequence[Record]) -> list[str]:
