@@ -152,3 +152,20 @@ def _unique(points: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
 def scratch_folder(request: Request, out: Path) -> Path:
     """Return where probes put their files: the user's choice, else a hidden folder of the run's own."""
     return Path(request.scratch).expanduser().absolute() if request.scratch else out.absolute() / ".scratch"
+
+
+def make_scratch(request: Request) -> None:
+    """Make the folder that the user chose for scratch files, where there is none.
+
+    Raises UserError where that fails, and where the folder that is to hold it is not there: made silently, it would
+    lie on another disk than the one to be measured.
+    """
+    if not request.scratch:
+        return
+    chosen = scratch_folder(request, Path())
+    if not chosen.parent.is_dir():
+        raise UserError(f"no folder {chosen.parent} to hold --scratch {chosen.name}: mount its disk or make it first")
+    try:
+        chosen.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make --scratch {chosen}: {error.strerror}; choose another folder") from error

@@ -173,6 +173,7 @@ class Session:
 def _start(request: Request, graph: Topology, out: Path | None) -> Session:
     made = plan.make(request, graph)
     folder = out or Path("reports") / graph.name / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    plan.make_scratch(request)
     header = Header(
         run_id=uuid.uuid4().hex[:12],
         created=_now(),
@@ -202,6 +203,7 @@ def _resume(folder: Path, graph: Topology) -> Session:
     if old.machine != graph.name:
         raise UserError(f"{folder} was measured on {old.machine}, this is {graph.name}: start a new run instead")
     made = plan.make(Request.from_dict(old.header.request), graph)
+    plan.make_scratch(made.request)
     begun = {name: about.get("source") for name, about in old.header.probes.items()}
     changed = [probe.name for probe in made.probes if begun.get(probe.name) != probe.source]
     if changed:

@@ -20,6 +20,11 @@ from tests.make_run import demo_run, save
         (("topology", "--from", "mem:0"), ("a path has two ends", "--to")),
         (("published", "h100-nvlin"), ("did you mean", "h100-nvlink")),
         (("crosscheck", "drams"), ("did you mean dram?",)),
+        (("run", "null", "--out", "r", "--scratch", "/no/such/scratch"), ("no folder /no/such", "mount its disk")),
+        (
+            ("run", "null", "--out", "r", "--scratch", "/dev/null"),
+            ("cannot make --scratch /dev/null", "another folder"),
+        ),
         (
             ("compare", "published:h100-nvlink", "published:a100-nvlink", "-a", "rank=8"),
             ("no point has an axis 'rank' (did you mean ranks?)",),
