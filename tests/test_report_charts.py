@@ -48,15 +48,6 @@ def test_declared_plots_are_drawn_with_their_points() -> None:
     assert len(latency.marks) == 16
 
 
-def test_the_limit_of_a_mark_is_the_verdicts() -> None:
-    run = demo_run()
-    verdicts = judge(run)
-    for mark in charts(run, "dram")[0].marks:
-        assert mark.limit == pytest.approx(verdicts[mark.record.key].limit_bytes_per_s)
-        assert mark.limit == pytest.approx(MEMORY_LIMIT)
-    assert all(mark.limit is None for mark in charts(run, "dram")[1].marks)  # a latency has no rate
-
-
 def test_an_undeclared_axis_is_never_averaged_over() -> None:
     out = [line for t in (1, 2) for line in hockney("x", [8, 16, 32], t * US, GB, point={"t": t})]
     (chart,) = charts(with_plots(out, {"title": "T", "x": "nbytes", "y": "latency"}), "x")
@@ -165,14 +156,6 @@ def test_axes_speak_kib_and_gbps() -> None:
     for text in (">4 KiB<", ">128 MiB<", ">100 ns<", ">L1d 32 KiB<", ">L3 32 MiB<"):
         assert text in latency
     assert "limit 51.2 GB/s" in bandwidth
-
-
-def test_a_limit_far_above_is_said_and_not_drawn() -> None:
-    from iobench.record import Leg
-
-    out = [line for t in (1, 2, 3) for line in lines("dram", {"t": t}, 1.0, moved=GB, legs=[Leg("mem:0", "cpu:0")])]
-    (chart,) = charts(with_plots(out, {"title": "T", "x": "t", "y": "bandwidth"}), "dram")
-    assert draw.limit_text(chart) == "limit 51.2 GB/s (above this axis)"
 
 
 def test_dollars_and_markup_in_labels_are_plain_text() -> None:

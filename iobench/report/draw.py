@@ -7,6 +7,7 @@ line style of its own as well, so that a grey print can be read.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 WIDTH = 5.0  # inches: 360 points, the width of a phone, so that text keeps its size there
+_LEGEND_WIDTH, _LEGEND_HANDLE = 68, 7  # characters in a line of the legend, and those that an entry's line takes
 _LIMIT_IN_VIEW = 2.5  # a limit further above the data than this is named, not drawn, on a linear axis
 _CROWDED = 48  # more marks than this on one curve are drawn small
 _STYLE: dict[str, Any] = {
@@ -103,7 +105,7 @@ def _draw_curves(axes: Any, chart: Chart) -> None:
     axes.grid(True)
     for number, curve in enumerate(chart.curves):
         _draw_curve(axes, curve, number)
-    _draw_limits(axes, chart)
+    _draw_limits(axes, chart, high)
     _x_axis(axes, chart)
     if log:
         axes.set_yscale("log")
@@ -153,20 +155,23 @@ def _draw_marks(axes: Any, marks: list[Mark], colour: str, marker: str, solid: b
 
 
 def _y_view(chart: Chart, log: bool) -> tuple[float, float]:
-    """Return the y axis' ends: the data with its intervals, and the limit where it is near."""
+    """Return the y axis' ends: the data with its intervals, and the limits that are near."""
     low, high = min(mark.low for mark in chart.marks), max(mark.high for mark in chart.marks)
-    limits = [mark.limit for mark in chart.marks if mark.limit]
-    if limits and chart.y == "bandwidth" and max(limits) <= high * (10.0 if log else _LIMIT_IN_VIEW):
-        high = max(high, *limits)
+    if chart.y == "bandwidth":
+        most = high * (10.0 if log else _LIMIT_IN_VIEW)
+        high = max([high, *(mark.limit for mark in chart.marks if mark.limit and mark.limit <= most)])
     if log:
         room = (high / low) ** 0.06
         return low / room, high * room
     return 0.0, high * 1.08
 
 
-def _draw_limits(axes: Any, chart: Chart) -> None:
-    """Draw the limit once where all curves share it, else one for each, with its curve's colour and marker."""
-    per_curve = [[(m.x, m.limit) for m in curve.marks if m.limit] for curve in chart.curves]
+def _draw_limits(axes: Any, chart: Chart, top: float) -> None:
+    """Draw the limit once where all curves share it, else one for each, with its curve's colour and marker.
+
+    Limits above ``top`` are not on the axis: the end of a line to one would look like a mark of its own.
+    """
+    per_curve = [[(m.x, m.limit) for m in curve.marks if m.limit and m.limit <= top] for curve in chart.curves]
     shared: dict[Any, set[str]] = {}
     for limits in per_curve:
         for x, limit in limits:
@@ -238,8 +243,16 @@ def _mark_caches(axes: Any, chart: Chart) -> None:
 
 
 def _legend_columns(chart: Chart) -> int:
-    longest = max((len(curve.label) for curve in chart.curves), default=1)
-    return max(1, min(4, 56 // (longest + 7)))
+    """Return the most columns, four at most, in which the legend is no wider than the figure."""
+    labels = [label for label, _ in _legend_entries(chart)]
+    for columns in (4, 3, 2):
+        each, longer = divmod(len(labels), columns)  # matplotlib fills the first ones first
+        sizes = [each + (number < longer) for number in range(columns)]
+        ends = list(itertools.accumulate(sizes))
+        widest = [max(map(len, labels[end - size : end]), default=0) for size, end in zip(sizes, ends, strict=True)]
+        if sum(width + _LEGEND_HANDLE for width in widest) <= _LEGEND_WIDTH:
+            return columns
+    return 1
 
 
 def _legend_rows(chart: Chart) -> int:
@@ -267,16 +280,21 @@ def limit_text(chart: Chart) -> str:
     if chart.y == "latency":
         return "time at the limit"
     if max(limits) > min(limits) * 1.01:
-        return "limit of each point's path"
+        above = sum(limit > _top(chart) for limit in limits)
+        return "limits, some above the axis" if 0 < above < len(limits) else "limit of each point's path"
     # not in view: said here, because a line at the top edge would look like a measured ceiling
     return f"limit {format_rate(limits[0])}{'' if limit_in_view(chart) else ' (above this axis)'}"
 
 
 def limit_in_view(chart: Chart) -> bool:
     """Tell whether at least one point's limit lies within the axis."""
+    return any(mark.limit and mark.limit <= _top(chart) for mark in chart.marks)
+
+
+def _top(chart: Chart) -> float:
+    """Return the end of the value axis."""
     log = _log(chart)
-    top = _bar_top(chart, log) if chart.bars else _y_view(chart, log)[1]
-    return any(mark.limit and mark.limit <= top for mark in chart.marks)
+    return _bar_top(chart, log) if chart.bars else _y_view(chart, log)[1]
 
 
 def _legend(figure: Figure, chart: Chart, rows: int) -> None:
