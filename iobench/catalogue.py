@@ -59,7 +59,7 @@ def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str,
     least = sum(job.setup_seconds for job in jobs)
     more = f", and about {least:.0f} s to set up" if least >= 1 else ""
     return "\n".join(
-        [*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate(jobs):.0f} s{more}"]
+        [*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate(jobs):.0f} s{more}{made.longer(jobs)}"]
     )
 
 

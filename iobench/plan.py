@@ -106,6 +106,12 @@ class Plan:
             return self.request.budget
         return sum(job.seconds(self.request.quick) for job in jobs)
 
+    def longer(self, jobs: Iterable[Job]) -> str:
+        """Return what makes it longer than ``estimate``, "" where the budget holds the first launch of every point."""
+        first = sum(job.seconds(self.request.quick) for job in jobs if job.launch == 0)
+        short = self.request.budget is not None and self.request.budget < first
+        return "; longer if the first samples of every point need it" if short else ""
+
 
 def make(request: Request, topology: Topology) -> Plan:
     """Load the probes, narrow their axes and list their points; UserError for anything unknown.

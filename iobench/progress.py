@@ -41,6 +41,7 @@ class TerminalObserver(Observer):
         setup = sum(job.setup_seconds for job in jobs if job.launch == 0 or plan.request.budget is None)
         more = f", and about {setup:.0f} s to set up" if setup >= 1 else ""
         rest = "" if lines == plan.lines else f", {plan.lines - lines} of {plan.lines} measurements done before"
+        rest += plan.longer(jobs)
         probes = "1 probe" if len(plan.probes) == 1 else f"{len(plan.probes)} probes"
         self._say(f"[bold]{points} points[/bold] of {probes}, up to {seconds:.0f} s of measuring{more}{rest}")
         self._say(f"records: {escape(str(folder / 'records.jsonl'))}")

@@ -59,6 +59,14 @@ def test_an_axis_must_belong_to_one_of_the_probes() -> None:
         plan.make(Request(probes=["null", "dram"], axes=["kind"]), GRAPH)
 
 
+def test_a_budget_that_the_first_launch_may_exceed_says_so() -> None:
+    wish = sum(job.seconds(False) for job in null(launches=1).jobs())
+    for made, short in ((null(budget=wish / 2), True), (null(budget=wish * 2), False), (null(), False)):
+        assert bool(made.longer(list(made.jobs()))) is short
+    made = null(budget=wish / 2)
+    assert not made.longer([job for job in made.jobs() if job.launch > 0]), "of a resumed run the first is done"
+
+
 def test_no_launch_begins_after_the_budget_but_each_point_gets_one(tmp_path: Path) -> None:
     from iobench import run as runs
 
