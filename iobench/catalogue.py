@@ -58,9 +58,8 @@ def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str,
     total, jobs = sum(len(points) for points in made.points.values()), list(made.jobs())
     least = sum(job.setup_seconds for job in jobs)
     more = f", and about {least:.0f} s to set up" if least >= 1 else ""
-    return "\n".join(
-        [*lines, "", f"{total} points, {made.lines} measurements, up to {made.estimate(jobs):.0f} s{more}{made.longer(jobs)}"]
-    )
+    seconds = f"up to {made.estimate(jobs):.0f} s{more}{made.longer(jobs)}"
+    return "\n".join([*lines, "", f"{total} points, {made.lines} measurements, {seconds}"])
 
 
 def _topology_file(name: str) -> Path:
