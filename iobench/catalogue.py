@@ -56,8 +56,8 @@ def dry_run(names: Sequence[str], assignments: Sequence[str], options: dict[str,
             lines.append(f"{probe.name}: skipped: {made.unavailable[probe.name]}")
         lines += [f"{probe.name} {format_point(point)}" for point in made.points[probe.name]]
     total, jobs = sum(len(points) for points in made.points.values()), list(made.jobs())
-    least = sum(job.setup_seconds for job in jobs)
-    more = f", and about {least:.0f} s to set up" if least >= 1 else ""
+    setup = made.setup(jobs)
+    more = f", and about {setup:.0f} s to set up" if setup >= 1 else ""
     seconds = f"up to {made.estimate(jobs):.0f} s{more}{made.longer(jobs)}"
     return "\n".join([*lines, "", f"{total} points, {made.lines} measurements, {seconds}"])
 

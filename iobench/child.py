@@ -9,16 +9,15 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from iobench.paths import source_root
+from iobench.patience import Patience
 from iobench.worker import Order
 
 TICK_SECONDS = 0.2
-_MOST_OF_A_TICK = 1.0  # of the time between two looks counts as silence: a longer one is a pause of the whole machine
 START_SECONDS = 60.0  # the least that a start may take: it imports large libraries, perhaps on a busy machine
 _GRACE_SECONDS = 5.0
 _KILLED_SECONDS = 30.0  # a killed process is gone once it gets a CPU; one that waits for a device may never be
@@ -60,25 +59,21 @@ class Child:
         return self.process.pid
 
     def events(self, deadline: float) -> Iterator[dict[str, Any] | None]:
-        """Yield events as they come and None every tick without one; raise Hung after ``deadline`` s of silence.
-
-        Time in which this process was stopped is no silence: the worker was most likely stopped with it.
-        """
-        silent, patience, looked = 0.0, max(deadline, START_SECONDS), time.monotonic()
+        """Yield events as they come and None every tick without one; raise Hung after ``deadline`` s of silence."""
+        allowed = max(deadline, START_SECONDS)
+        silence = Patience(allowed)
         while True:
             ready, _, _ = select.select([self._read], [], [], TICK_SECONDS)
             if not ready:
-                now = time.monotonic()
-                silent, looked = silent + min(now - looked, _MOST_OF_A_TICK), now
-                if silent > patience:
-                    raise Hung(patience)
+                if silence.look() < 0:
+                    raise Hung(allowed)
                 yield None
                 continue
             chunk = os.read(self._read, 1 << 20)
             if not chunk:
                 self._closed = True
                 return
-            silent, patience, looked = 0.0, deadline, time.monotonic()
+            allowed, silence = deadline, Patience(deadline)
             self._buffer += chunk
             *lines, self._buffer = self._buffer.split(b"\n")
             yield from map(json.loads, lines)

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 BIND, INTERLEAVE, WEIGHTED = "bind", "interleave", "weighted"
 WEIGHTS = "sys/kernel/mm/mempolicy/weighted_interleave"
 _DEFAULT, _MODES = 0, {BIND: 2, INTERLEAVE: 3, WEIGHTED: 6}  # linux/mempolicy.h
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 270}
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
 _MOST_NODES = 1024
 _NODE = "sys/devices/system/node"
 _SLACK = 0.1  # of all pages, by which an interleaved node's part may be off
 _MOST_OF_NODE = 0.5  # a node that runs out under a strict policy ends a process, and not always this one
-
-_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 270}
 
 MBind = Callable[[int, int, int, Sequence[int]], int]
 

@@ -106,6 +106,10 @@ class Plan:
             return self.request.budget
         return sum(job.seconds(self.request.quick) for job in jobs)
 
+    def setup(self, jobs: Iterable[Job]) -> float:
+        """Return the seconds to set up beside ``estimate``: a budget holds every launch's but the first."""
+        return sum(job.setup_seconds for job in jobs if job.launch == 0 or self.request.budget is None)
+
     def longer(self, jobs: Iterable[Job]) -> str:
         """Return what makes it longer than ``estimate``, "" where the budget holds the first launch of every point."""
         first = sum(job.seconds(self.request.quick) for job in jobs if job.launch == 0)

@@ -38,7 +38,7 @@ class TerminalObserver(Observer):
         points = sum(len(plan.points[probe.name]) for probe in plan.probes)
         lines = sum(len(job.points) for job in jobs)
         seconds = plan.estimate(jobs)
-        setup = sum(job.setup_seconds for job in jobs if job.launch == 0 or plan.request.budget is None)
+        setup = plan.setup(jobs)
         more = f", and about {setup:.0f} s to set up" if setup >= 1 else ""
         rest = "" if lines == plan.lines else f", {plan.lines - lines} of {plan.lines} measurements done before"
         rest += plan.longer(jobs)

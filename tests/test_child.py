@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from iobench import child as module
+from iobench import patience
 from iobench.child import START_SECONDS, TICK_SECONDS, Child, Hung
 from iobench.worker import Order
 
@@ -45,7 +46,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[list[
         made = object.__new__(Child)
         made._read, made._buffer, made._closed = read, b"", False
         fake = Waiting(looks, says or {}, write)
-        monkeypatch.setattr(module, "time", fake)
+        monkeypatch.setattr(patience, "time", fake)
         monkeypatch.setattr(module, "select", fake)
         events: list[Any] = []
         try:

@@ -43,6 +43,10 @@ def measure(**point: Any) -> probes.Samples:
     sampler = Sampler(budget=0.02)
     try:
         return LOADED.measure({"threads": 1, "pages": "base", "nbytes": 64 * KIB, **point}, sampler)
+    except Unavailable as reason:
+        if "clock" in str(reason):
+            pytest.skip(str(reason))
+        raise
     finally:
         sampler.close()
 
@@ -157,7 +161,7 @@ def test_the_load_is_compiled_before_anybody_waits_for_it(monkeypatch: pytest.Mo
 
 
 @needs_two
-def test_single_loads_by_a_clock_of_coarse_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_loads_that_a_clock_of_coarse_steps_cannot_time_are_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = chase.drive
 
     def drive(start: Any, loads: int, starts: Any, ends: Any, places: Any) -> None:
@@ -165,8 +169,12 @@ def test_single_loads_by_a_clock_of_coarse_steps(monkeypatch: pytest.MonkeyPatch
         ends[:] = starts + (40 * np.arange(len(starts)) % 80 if loads == 1 else 40 * loads)
 
     monkeypatch.setattr(chase, "drive", drive)
-    result = measure(mix="read", delay=0, sample="one")
-    assert {round(seconds, 12) for seconds in result.timed.seconds[0]} == {1e-9, 40e-9}
+    with pytest.raises(Unavailable, match="sample=mean"):
+        LOADED.measure(
+            {"threads": 1, "pages": "base", "nbytes": 64 * KIB, "mix": "read", "delay": 0, "sample": "one"},
+            Sampler(budget=0.02),
+        )
+    assert min(measure(mix="read", delay=0, sample="mean").timed.seconds[0]) >= 40e-9
 
 
 @needs_two

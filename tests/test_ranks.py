@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iobench import ranks
+from iobench import patience, ranks
 from iobench.errors import Unavailable, WrongData
 from iobench.ranks import RankFailed, RankGroup, launcher
 from iobench.timing.sampler import Sampler
@@ -288,7 +288,7 @@ def test_a_stopped_rank_that_reads_nothing_cannot_block_the_parent(
 def test_a_stop_of_everybody_is_no_silence(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between any two looks at the clock lies an hour, as after a night in a stopped shell."""
     hours = itertools.count(step=3600)
-    monkeypatch.setattr(launcher, "time", types.SimpleNamespace(monotonic=lambda: next(hours)))
+    monkeypatch.setattr(patience, "time", types.SimpleNamespace(monotonic=lambda: next(hours)))
     with grouped(worker, 2) as group:
         assert group.call("count") == [1, 1]
 

@@ -336,6 +336,17 @@ def test_pages_of_the_process_itself_are_not_those_of_the_file(asked: int, read_
     assert proof.judge("direct", asked, moved, EXT4).path == "O_DIRECT, not from the device"
 
 
+@pytest.mark.parametrize("resident", [0.5, None])
+def test_without_proof_that_the_files_lie_in_the_cache_no_page_of_theirs_is_called_the_process_own(
+    resident: float | None,
+) -> None:
+    moved = Counted(512 * KIB, 512 * KIB)
+    verdict = proof.judge("buffered-warm", MIB, moved, EXT4, resident)
+    assert (verdict.path, verdict.proven) == ("page cache and device", False)
+    found = cufile.judge(MIB, moved, None, {"posix": MIB}, None, resident).path
+    assert found == "compat, from the device and the page cache"
+
+
 @pytest.mark.parametrize(
     ("resident", "proven"), [(1.0, True), (0.999, True), (0.9, False), (0.0, False), (None, False)]
 )

@@ -20,7 +20,6 @@ from iobench.mempolicy import Policy
 
 Driver = Callable[..., None]
 _START_SECONDS = 300.0  # long after any start: other processes may have the CPUs
-_TICK_SECONDS = 1e-9  # the clock's unit: one of coarse steps may not go on during a single load
 _SETTLE_SECONDS = 200e-6  # of load before the chase begins: caches and prefetchers are in their steady state
 _FAR = 2 * LANES  # int64 words between two counters: neighbouring lines are fetched in pairs
 
@@ -60,7 +59,7 @@ class Loading:
     def take(self, loads: int, count: int, driver: Driver | None = None) -> NDArray[np.float64]:
         """Return ``count`` samples of ``loads`` loads in seconds, all of them under load.
 
-        ``driver`` replaces ``load.drive``.
+        ``driver`` replaces ``load.drive``. Raises Unavailable where a sample is shorter than a step of the clock.
         """
         self._shared[0] = 0
         self.team.start(lambda thread: self._load(thread, driver or load.drive))
@@ -73,7 +72,9 @@ class Loading:
             self._shared[0] = 1
             self.team.wait()
         self.windows.append((count, after - before, (end - start) * 1e-9))
-        return np.maximum(seconds, _TICK_SECONDS)
+        if not seconds.all():
+            raise Unavailable("the clock of this machine may not go on during a load: measure several (sample=mean)")
+        return seconds
 
     def moved_during(self, samples: int) -> tuple[int, float]:
         """Return the bytes that the team moved while the last ``samples`` samples were taken, and the seconds."""

@@ -24,6 +24,7 @@ from typing import Any
 
 from iobench import errors
 from iobench.errors import IobenchError
+from iobench.patience import Patience
 from iobench.ranks import proxy
 from iobench.ranks.nodes import ALONE, Node, shares
 from iobench.ranks.shared import SharedState
@@ -32,7 +33,7 @@ from iobench.ranks.spawn import Process, spawn
 START_SECONDS = 300.0  # a start imports large libraries, in every rank at once
 CALL_SECONDS = 30.0
 _GRACE_SECONDS = 2.0  # after the first failure: let the others' answers arrive, so that the cause is named
-_TICK_SECONDS = 0.5  # between two looks; a longer one means that this process was stopped
+_TICK_SECONDS = 0.5  # between two looks
 _REAP_SECONDS = 30.0  # between a rank's last pipe and its end lie microseconds, and whoever has the CPU meanwhile
 _END_SECONDS = 2.0
 _MOST_FAILED_STARTS = 2
@@ -180,23 +181,19 @@ class RankGroup:
             _write(process, message, seconds)
 
     def _gather(self, seconds: float) -> list[Any]:
-        """Return every rank's next answer; end the group and raise when one fails or is late.
-
-        Time in which this process was stopped does not count: the ranks were most likely stopped with it.
-        """
+        """Return every rank's next answer; end the group and raise when one fails or is late."""
         answers: dict[int, Any] = {}
         troubles: list[_Trouble] = []
-        left, looked = seconds, time.monotonic()
+        wait = Patience(seconds)
         with selectors.DefaultSelector() as selector:
             for rank, process in enumerate(self._processes):
                 selector.register(process.answers, selectors.EVENT_READ, rank)
-            while selector.get_map() and left > 0:
-                for key, _ in selector.select(min(left, _TICK_SECONDS)):
+            while selector.get_map() and wait.left > 0:
+                for key, _ in selector.select(min(wait.left, _TICK_SECONDS)):
                     if self._receive(key.data, answers, troubles):
                         selector.unregister(key.fileobj)
-                        left = min(left, _GRACE_SECONDS) if troubles else left
-                now = time.monotonic()
-                left, looked = left - min(now - looked, 2 * _TICK_SECONDS), now
+                        wait.left = min(wait.left, _GRACE_SECONDS) if troubles else wait.left
+                wait.look()
         if len(answers) < self.size:
             raise self._failure(answers, troubles, seconds)
         return [answers[rank] for rank in range(self.size)]

@@ -139,5 +139,5 @@ def _origin(asked: int, moved: Counted, resident: float | None) -> str:
     if least >= _ALL * asked:
         return "from the device"
     if resident is not None and resident < _NONE:
-        return _NOWHERE[0] if few(least, asked) else _NOWHERE[1]
-    return "from the page cache" if few(least, asked) else "from the device and the page cache"
+        return _NOWHERE[0] if few(least, asked, resident) else _NOWHERE[1]
+    return "from the page cache" if few(least, asked, resident) else "from the device and the page cache"

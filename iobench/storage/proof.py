@@ -34,9 +34,12 @@ def onto(verdict: Verdict, bounced: bool, target: str) -> Verdict:
     return replace(verdict, path=f"{verdict.path} + {'bounce' if bounced else 'copy'} to {target}")
 
 
-def few(moved: int, asked: int) -> bool:
-    """Whether what was read from the device is next to nothing of the bytes asked, or no more than page faults are."""
-    return moved <= max(_NONE * asked, _FAULTS)
+def few(moved: int, asked: int, resident: float | None) -> bool:
+    """Whether what was read from the device is next to nothing of the bytes asked.
+
+    Where the files are proven to be in the page cache, so is what page faults of the process itself may have read.
+    """
+    return moved <= max(_NONE * asked, _FAULTS if (resident or 0.0) >= _ALL else 0)
 
 
 def judge(method: str, asked: int, moved: Counted, filesystem: Filesystem, resident: float | None = None) -> Verdict:
@@ -93,7 +96,7 @@ def _from_device(label: str, how: str, asked: int, moved: Counted, filesystem: F
 
 def _warm(asked: int, moved: Counted, filesystem: Filesystem, resident: float | None) -> Verdict:
     own = moved.process if moved.process is not None else moved.device
-    if own is not None and not few(own, asked):
+    if own is not None and not few(own, asked, resident):
         return Verdict(
             "page cache and device", False, [f"warm, yet {own / asked:.1%} of the bytes came from the device"]
         )

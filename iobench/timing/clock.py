@@ -66,16 +66,13 @@ class Clock:
 
 def _step() -> int:
     """Return the nanoseconds by which a clock of coarse steps goes forward; 0 where it never does."""
-    now = time.perf_counter_ns
-    start = now()
-    for _ in range(_MOST_READS):
-        if (end := now()) > start:
-            break
-    start = end
-    for _ in range(_MOST_READS):
-        if (end := now()) > start:
-            break
-    return end - start
+    first = _next(time.perf_counter_ns())
+    return _next(first) - first
+
+
+def _next(now: int) -> int:
+    """Return the first reading after ``now``, or ``now`` where the clock stands still."""
+    return next((read for _ in range(_MOST_READS) if (read := time.perf_counter_ns()) > now), now)
 
 
 def _nothing() -> None:
